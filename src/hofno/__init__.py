@@ -1,0 +1,75 @@
+"""hofno: learn the solution operators of nonlinear PDEs with higher-order Fourier neural operators.
+
+    data  = hofno.generate("poisson", degree=2)
+    model = hofno.HOFNO(in_channels=2, out_channels=1, modes=(16, 16), width=64, depth=1, order=2)
+    run   = hofno.fit(model, data, epochs=100)
+    print(hofno.evaluate(run, data.test))
+
+Names are imported when they are first used, so that `import hofno` costs little more than `import torch`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hofno.data import Dataset, Split, from_arrays, generate
+    from hofno.errors import HofnoError
+    from hofno.evaluation import evaluate
+    from hofno.layers import HigherOrderSpectralConv
+    from hofno.models import FNO, HOFNO, parameter_counts
+    from hofno.surrogate import Surrogate, load
+    from hofno.train import Run, fit
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Dataset": "hofno.data",
+    "FNO": "hofno.models",
+    "HOFNO": "hofno.models",
+    "HigherOrderSpectralConv": "hofno.layers",
+    "HofnoError": "hofno.errors",
+    "Run": "hofno.train",
+    "Split": "hofno.data",
+    "Surrogate": "hofno.surrogate",
+    "convert": "hofno.convert",
+    "evaluate": "hofno.evaluation",
+    "fit": "hofno.train",
+    "from_arrays": "hofno.data",
+    "generate": "hofno.data",
+    "load": "hofno.surrogate",
+    "parameter_counts": "hofno.models",
+}
+
+__all__ = [
+    "FNO",
+    "HOFNO",
+    "Dataset",
+    "HigherOrderSpectralConv",
+    "HofnoError",
+    "Run",
+    "Split",
+    "Surrogate",
+    "convert",
+    "evaluate",
+    "fit",
+    "from_arrays",
+    "generate",
+    "load",
+    "parameter_counts",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'hofno' has no attribute {name!r}")
+    module = import_module(home)
+    value = module if home == f"hofno.{name}" else getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(_HOMES))

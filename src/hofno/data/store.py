@@ -1,0 +1,101 @@
+"""Generated data on disk: one folder for each set of parameters, keyed by their hash, made once and verified when read.
+
+The store is the folder named by the environment variable HOFNO_DATA, or .hofno/data below the working directory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hofno import storage
+from hofno.data.dataset import Dataset, Split
+from hofno.errors import CheckpointError, DataError, SpecError
+from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.registry import problem as make_problem
+from hofno.spec import fingerprint
+
+SPLITS = ("train", "valid", "test")
+
+
+def store_folder() -> Path:
+    return Path(os.environ.get("HOFNO_DATA", Path(".hofno") / "data"))
+
+
+def generate(
+    problem: str, *, store: str | Path | None = None, progress: Progress = ignore_progress, **parameters: Any
+) -> Dataset:
+    """Generate a benchmark from its PDE, e.g. ``generate("poisson", degree=2, train=1000, test=200, seed=0)``.
+
+    Args:
+        problem: name of the benchmark, see ``hofno list``.
+        store: folder to keep the data in and to read them from if they are there already; None keeps them in memory only.
+        progress: called as progress(stage, done, total).
+        parameters: the parameters of the benchmark, see ``hofno show --problem``.
+    """
+    made = make_problem(problem, parameters)
+    _refuse_too_large(made)
+    stamp = {
+        "problem": problem,
+        "parameters": made.parameters(),
+        "versions": {name: version(name) for name in ("hofno", "torch", "numpy")},
+        "threads": torch.get_num_threads(),
+    }
+    if store is None:
+        return _dataset(made, made.generate(progress), stamp)
+    folder = Path(store) / f"{problem}-{fingerprint([problem, made.parameters()])}"
+    if folder.exists():
+        try:
+            stamp = storage.verify_folder(folder)
+            return _dataset(made, {name: _read(folder, name) for name in SPLITS}, stamp)
+        except CheckpointError as error:
+            raise DataError(f"the stored data cannot be used: {error}; delete {folder} to make them again") from None
+    arrays = made.generate(progress)
+    files = {f"{name}.{part}.npy": _npy(getattr(arrays[name], part)) for name in SPLITS for part in "xy"}
+    storage.save_folder(folder, files, stamp)
+    return _dataset(made, arrays, stamp)
+
+
+def _refuse_too_large(made: Problem) -> None:
+    needed = 3 * made.memory_bytes()
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError, AttributeError):
+        return
+    if needed > free:
+        raise SpecError(
+            f"these data need about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free; "
+            "ask for fewer samples or a lower resolution"
+        )
+
+
+def _npy(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _read(folder: Path, name: str) -> Arrays:
+    return Arrays(*(np.load(folder / f"{name}.{part}.npy", allow_pickle=False) for part in "xy"))
+
+
+def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) -> Dataset:
+    splits = {name: Split(torch.from_numpy(a.x), torch.from_numpy(a.y)) for name, a in arrays.items()}
+    return Dataset(**splits, grid=made.grid_geometry, origin="generated", stamp=stamp, card=made.card)
+
+
+def forget(problem: str, parameters: dict[str, Any], store: Path) -> bool:
+    """Delete the stored data of these parameters; say whether there were any."""
+    made = make_problem(problem, parameters)
+    folder = store / f"{problem}-{fingerprint([problem, made.parameters()])}"
+    if not folder.exists():
+        return False
+    shutil.rmtree(folder)
+    return True

@@ -1,0 +1,24 @@
+"""Metrics per sample. Every one reduces over channels and points and keeps the sample axis.
+
+    rel_l2             ||p - y||_2 / ||y||_2 in physical units (the paper's nRMSE)
+    mse                mean (p - y)^2 in physical units
+    mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+TINY = torch.finfo(torch.float64).tiny
+
+
+def rel_l2(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of each sample, (n, ...) -> (n,)."""
+    error = (prediction - target).flatten(1).double().norm(dim=1)
+    return error / target.flatten(1).double().norm(dim=1).clamp_min(TINY)
+
+
+def mse(prediction: Tensor, target: Tensor) -> Tensor:
+    """Mean squared error of each sample, (n, ...) -> (n,)."""
+    return (prediction - target).flatten(1).double().square().mean(dim=1)

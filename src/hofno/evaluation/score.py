@@ -1,0 +1,59 @@
+"""Score a trained operator on a split, in physical units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hofno.data.dataset import Split
+from hofno.errors import ShapeError
+from hofno.evaluation.metrics import mse, rel_l2
+from hofno.surrogate import Surrogate
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Per-sample values, each (n,) in float64."""
+
+    rel_l2: Tensor
+    mse: Tensor
+    mse_standardised: Tensor
+
+    def means(self) -> dict[str, float]:
+        return {
+            "rel_l2": float(self.rel_l2.mean()),
+            "mse": float(self.mse.mean()),
+            "mse_standardised": float(self.mse_standardised.mean()),
+        }
+
+
+def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
+    """Errors of every sample of a split."""
+    channels = surrogate.targets.mean.numel()
+    if split.y.shape[1] != channels:
+        raise ShapeError(
+            f"the model predicts {channels} channels and the targets have {split.y.shape[1]} in shape {tuple(split.y.shape)}; "
+            "evaluate on the kind of data it was trained for"
+        )
+    rows: list[tuple[Tensor, Tensor, Tensor]] = []
+    for x, y in zip(split.x.split(batch_size), split.y.split(batch_size), strict=True):
+        p = surrogate.predict_tensor(x, batch_size)
+        std = surrogate.targets.std.cpu().view(-1, *(1,) * (y.ndim - 2))
+        rows.append((rel_l2(p, y), mse(p, y), mse(p / std, y / std)))
+    return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
+
+
+def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) -> dict[str, float]:
+    """Mean errors on a split: ``{'rel_l2': ..., 'mse': ..., 'mse_standardised': ...}``.
+
+    Takes a `Surrogate` (from `hofno.load`) or the result of `hofno.fit`.
+    """
+    inner = surrogate if isinstance(surrogate, Surrogate) else getattr(surrogate, "surrogate", None)
+    if not isinstance(inner, Surrogate):
+        raise ShapeError(
+            f"evaluate takes what hofno.fit or hofno.load returns; got {type(surrogate).__name__}; "
+            "wrap a bare model with hofno.fit first"
+        )
+    return score(inner, split, batch_size).means()

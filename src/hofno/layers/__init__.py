@@ -1,0 +1,7 @@
+"""The order-m spectral convolution, its factors and filters, and the blocks around it."""
+
+from hofno.layers.blocks import ClassicBlock, ModernBlock
+from hofno.layers.parts import MLP, DropPath, RMSNorm
+from hofno.layers.spectral import HigherOrderSpectralConv
+
+__all__ = ["MLP", "ClassicBlock", "DropPath", "HigherOrderSpectralConv", "ModernBlock", "RMSNorm"]

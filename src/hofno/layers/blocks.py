@@ -1,0 +1,80 @@
+r"""The two blocks of the paper around a spectral convolution H.
+
+    modern    v <- v + H(norm v),  v <- v + MLP(norm v)      pre-norm residual, RMSNorm, as in transformers
+    classic   v <- gelu(W v + b + H v)                       the block of the original FNO; no gelu in the last one
+
+On a GPU, narrow modern blocks in float32 run through fused kernels (`hofno.layers.kernels`); everything else runs through
+plain PyTorch. Both compute the same function.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hofno.errors import SpecError
+from hofno.layers import kernels
+from hofno.layers.factors import DenseFactors
+from hofno.layers.parts import MLP, DropPath, RMSNorm
+from hofno.layers.spectral import HigherOrderSpectralConv
+
+BACKBONES = ("modern", "classic")
+
+
+class ModernBlock(nn.Module):
+    """v + H(norm v), then v + MLP(norm v), each branch with DropPath."""
+
+    def __init__(self, conv: HigherOrderSpectralConv, expansion: int, drop_path: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = RMSNorm(conv.width), RMSNorm(conv.width)
+        self.conv = conv
+        self.mlp = MLP(conv.width, expansion * conv.width, conv.width)
+        self.drop = DropPath(drop_path)
+
+    def forward(self, v: Tensor) -> Tensor:
+        if self._fusable(v):
+            return self._fused(v)
+        if self.training and self.drop.rate > 0.0:
+            v = v + self.drop(self.conv(self.norm1(v)))
+            return v + self.drop(self.mlp(self.norm2(v)))
+        v = self.conv(self.norm1(v), add=v)
+        return v + self.mlp(self.norm2(v))
+
+    def _fusable(self, v: Tensor) -> bool:
+        return (
+            not torch.compiler.is_compiling()
+            and isinstance(self.conv.factors, DenseFactors)
+            and not self.conv.dealias
+            and not (self.training and self.drop.rate > 0.0)
+            and kernels.supported(v, self.conv.order, self.mlp.up.out_features)
+        )
+
+    def _fused(self, v: Tensor) -> Tensor:
+        self.conv.check(v)
+        factors = self.conv.factors
+        assert isinstance(factors, DenseFactors)
+        z = kernels.norm_factors_product(
+            v, self.norm1.weight, factors.linear.weight, factors.linear.bias, self.conv.order, self.norm1.eps
+        )
+        v = self.conv.convolve_product(z, add=v)
+        up, down = self.mlp.up, self.mlp.down
+        return kernels.norm_mlp_residual(
+            v, self.norm2.weight, up.weight, up.bias, down.weight, down.bias, self.norm2.eps
+        )
+
+
+class ClassicBlock(nn.Module):
+    """gelu(W v + b + H v); the last block of a network leaves the gelu out."""
+
+    def __init__(self, conv: HigherOrderSpectralConv, drop_path: float, last: bool) -> None:
+        super().__init__()
+        if drop_path > 0.0:
+            raise SpecError("the classic backbone has no residual branch to drop; set drop_path=0 or backbone='modern'")
+        self.conv = conv
+        self.skip = nn.Linear(conv.width, conv.width)
+        self.last = last
+
+    def forward(self, v: Tensor) -> Tensor:
+        v = self.conv(v, add=self.skip(v))
+        return v if self.last else F.gelu(v)

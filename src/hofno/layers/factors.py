@@ -1,0 +1,137 @@
+r"""The m factors of a higher-order spectral convolution and their product, z = (A_1 v)(A_2 v)...(A_m v).
+
+Pointwise factors act on channels alone, p_i = A_i v + b_i, with A_i
+
+    dense                   any C x C matrix
+    identity                the identity, so z = v^m
+    diagonal                a number for each channel
+    low-rank(r)             U_i V_i with r columns
+    diagonal+low-rank(r)    the sum of the two
+    shared                  one dense matrix for all factors: z = (A v + b)^m, the tied class of the paper
+
+`spectral` factors are Fourier multipliers of their own, p_i = F^-1[ R_i(k) F[A_i v + b_i] ], so that each factor can be
+a derivative or an inverse Laplacian of the input; `hofno.layers.spectral` evaluates them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from hofno.errors import SpecError
+
+KINDS = ("dense", "identity", "diagonal", "low-rank(r)", "diagonal+low-rank(r)", "shared", "spectral")
+
+
+class FactorKind(NamedTuple):
+    name: str
+    rank: int
+
+
+def parse_factors(text: str) -> FactorKind:
+    """Read `dense`, `low-rank(64)`, `diagonal + low-rank(8)`, ..."""
+    cleaned = text.lower().replace(" ", "").replace("_", "-")
+    match = re.fullmatch(r"(dense|identity|diagonal|shared|spectral)|(diagonal\+)?low-rank\((\d+)\)", cleaned)
+    if match is None:
+        raise SpecError(f"factors must be one of {', '.join(KINDS)} with r a whole number; got {text!r}")
+    if match[1]:
+        return FactorKind(match[1], 0)
+    rank = int(match[3])
+    if rank < 1:
+        raise SpecError(f"the rank in factors={text!r} must be at least 1")
+    return FactorKind("diagonal+low-rank" if match[2] else "low-rank", rank)
+
+
+def product(stacked: Tensor, order: int) -> Tensor:
+    """Product of the `order` equal chunks of the last axis."""
+    return reduce(torch.mul, stacked.chunk(order, dim=-1))
+
+
+class PointwiseFactors(nn.Module):
+    """Base: `forward` gives the product at every point, `at_zero` its constant value where the input is zero."""
+
+    order: int
+
+    def at_zero(self) -> Tensor | None:
+        """The product for a zero input, (c,), or None where it is zero."""
+        raise NotImplementedError
+
+
+class DenseFactors(PointwiseFactors):
+    def __init__(self, width: int, order: int) -> None:
+        super().__init__()
+        self.order = order
+        self.linear = nn.Linear(width, order * width)
+
+    def forward(self, v: Tensor) -> Tensor:
+        return product(self.linear(v), self.order)
+
+    def at_zero(self) -> Tensor:
+        return product(self.linear.bias, self.order)
+
+
+class IdentityFactors(PointwiseFactors):
+    def __init__(self, order: int) -> None:
+        super().__init__()
+        self.order = order
+
+    def forward(self, v: Tensor) -> Tensor:
+        return v**self.order if self.order > 1 else v
+
+    def at_zero(self) -> None:
+        return None
+
+
+class SharedFactors(PointwiseFactors):
+    def __init__(self, width: int, order: int) -> None:
+        super().__init__()
+        self.order = order
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, v: Tensor) -> Tensor:
+        return self.linear(v) ** self.order
+
+    def at_zero(self) -> Tensor:
+        return self.linear.bias**self.order
+
+
+class StructuredFactors(PointwiseFactors):
+    """Diagonal (rank 0), low-rank, or the sum of both."""
+
+    def __init__(self, width: int, order: int, rank: int, diagonal: bool) -> None:
+        super().__init__()
+        self.order = order
+        self.bias = nn.Parameter(torch.empty(order, width).uniform_(-(width**-0.5), width**-0.5))
+        # different for each factor: equal factors would have equal gradients and stay equal
+        self.scale = nn.Parameter(1 + 0.5 * torch.randn(order, width)) if diagonal else None
+        self.down = nn.Linear(width, order * rank, bias=False) if rank else None
+        self.up = nn.Parameter(torch.randn(order, rank, width) * rank**-0.5) if rank else None
+
+    def forward(self, v: Tensor) -> Tensor:
+        if self.down is not None and self.up is not None:
+            low = self.down(v).unflatten(-1, (self.order, -1))  # (..., m, r)
+            p = torch.einsum("...mr,mrc->...mc", low, self.up) + self.bias
+            if self.scale is not None:
+                p = p + v.unsqueeze(-2) * self.scale
+        else:
+            assert self.scale is not None
+            p = v.unsqueeze(-2) * self.scale + self.bias  # (..., m, c)
+        return reduce(torch.mul, p.unbind(-2))
+
+    def at_zero(self) -> Tensor:
+        return self.bias.prod(0)
+
+
+def pointwise_factors(kind: FactorKind, width: int, order: int) -> PointwiseFactors:
+    """The module for any kind but `spectral`."""
+    if kind.name == "dense":
+        return DenseFactors(width, order)
+    if kind.name == "identity":
+        return IdentityFactors(order)
+    if kind.name == "shared":
+        return SharedFactors(width, order)
+    return StructuredFactors(width, order, kind.rank, diagonal=kind.name.startswith("diagonal"))

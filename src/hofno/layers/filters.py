@@ -1,0 +1,61 @@
+r"""The learned multiplier of a spectral convolution, R(k), stored as real numbers with a trailing axis of 2.
+
+    depthwise   ŷ_c(k) = R_c(k) ẑ_c(k)               K * C complex weights
+    dense       ŷ_o(k) = sum_c R_co(k) ẑ_c(k)        K * C^2 complex weights
+
+on spectra (b, 2, K1, ..., Kd, c), see `hofno.transforms.fourier`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from hofno.geometry import ModeSet, wavenumbers
+
+
+def complex_multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
+    """Mode- and channel-wise complex product of (b, 2, K.., c) with (K.., c, 2)."""
+    real, imag = spectrum.unbind(1)
+    wr, wi = weight.to(spectrum.dtype).unbind(-1)
+    return torch.stack((real * wr - imag * wi, real * wi + imag * wr), 1)
+
+
+class SpectralFilter(nn.Module):
+    """Base of the filters: every parameter is complex, kept as pairs of reals."""
+
+    weight: nn.Parameter
+
+
+class DepthwiseFilter(SpectralFilter):
+    """One complex number for every kept mode and channel."""
+
+    def __init__(self, channels: int, modes: tuple[int, ...], mode_set: ModeSet, scale: float) -> None:
+        super().__init__()
+        kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
+        self.weight = nn.Parameter(scale * torch.randn(*kept, channels, 2))
+
+    def forward(self, spectrum: Tensor) -> Tensor:
+        return complex_multiply(spectrum, self.weight)
+
+
+class DenseFilter(SpectralFilter):
+    """One complex channel-mixing matrix for every kept mode."""
+
+    def __init__(self, channels: int, modes: tuple[int, ...], mode_set: ModeSet, scale: float) -> None:
+        super().__init__()
+        kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
+        self.weight = nn.Parameter(scale * torch.randn(*kept, channels, channels, 2))
+
+    def forward(self, spectrum: Tensor) -> Tensor:
+        batch, channels = spectrum.shape[0], spectrum.shape[-1]
+        kept = spectrum.shape[2:-1]
+        rows = spectrum.reshape(batch, 2, -1, channels).permute(2, 1, 0, 3)  # (K, 2, b, c)
+        count = rows.shape[0]
+        rows = rows.reshape(count, 2 * batch, channels)
+        wr, wi = self.weight.to(spectrum.dtype).reshape(count, channels, channels, 2).unbind(-1)
+        by_real = torch.bmm(rows, wr).reshape(count, 2, batch, channels)
+        by_imag = torch.bmm(rows, wi).reshape(count, 2, batch, channels)
+        real = by_real[:, 0] - by_imag[:, 1]
+        imag = by_imag[:, 0] + by_real[:, 1]
+        return torch.stack((real, imag)).permute(2, 0, 1, 3).reshape(batch, 2, *kept, channels)

@@ -1,0 +1,6 @@
+"""Neural operators: plain modules, and the registry that knows them all."""
+
+from hofno.models.registry import MODELS, build, parameter_counts
+from hofno.models.spectral import FNO, HOFNO
+
+__all__ = ["FNO", "HOFNO", "MODELS", "build", "parameter_counts"]

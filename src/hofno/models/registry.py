@@ -1,0 +1,72 @@
+"""Every model by name: what it is called in a spec, how it is built and checked, how many parameters it has."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from typing import Any, get_type_hints
+
+from torch import nn
+
+from hofno.errors import SpecError
+from hofno.layers.filters import SpectralFilter
+from hofno.models.spectral import FNO, HOFNO
+
+MODELS: dict[str, type[nn.Module]] = {"hofno": HOFNO, "fno": FNO}
+
+
+def model_class(name: str) -> type[nn.Module]:
+    """The class registered under `name`."""
+    if name not in MODELS:
+        close = difflib.get_close_matches(name, MODELS, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise SpecError(f"unknown model {name!r}; there are: {', '.join(sorted(MODELS))}{hint}")
+    return MODELS[name]
+
+
+def model_name(model: nn.Module) -> str:
+    """The registered name of a model's class."""
+    for name, known in MODELS.items():
+        if type(model) is known:
+            return name
+    raise SpecError(
+        f"{type(model).__name__} is not a registered model, so it cannot be saved as a hofno folder; "
+        "save its state_dict with safetensors, or add the class to hofno.models.registry.MODELS"
+    )
+
+
+def build(name: str, arguments: dict[str, Any]) -> nn.Module:
+    """Build a model from plain values, checking names and types first."""
+    return model_class(name)(**check_arguments(name, arguments))
+
+
+def check_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of the model's constructor, converted to their types; unknown names and wrong types are errors."""
+    from pydantic import ConfigDict, ValidationError, create_model
+
+    constructor = model_class(name).__init__
+    hints = get_type_hints(constructor)
+    fields: dict[str, Any] = {}
+    for key, parameter in inspect.signature(constructor).parameters.items():
+        if key == "self":
+            continue
+        required = parameter.default is inspect.Parameter.empty
+        fields[key] = (hints[key], ... if required else parameter.default)
+    schema = create_model(f"{name} arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    try:
+        return schema(**arguments).model_dump()
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(key, fields, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(fields)}"
+            raise SpecError(f"model {name!r} has no argument {key!r}; {hint}") from None
+        raise SpecError(f"model.{key}: {first['msg'].lower()}; got {first.get('input')!r}") from None
+
+
+def parameter_counts(model: nn.Module) -> dict[str, int]:
+    """Number of parameters, as real numbers and with each complex spectral weight counted once."""
+    real = sum(p.numel() for p in model.parameters())
+    pairs = sum(p.numel() for m in model.modules() if isinstance(m, SpectralFilter) for p in m.parameters())
+    return {"real": real, "complex_once": real - pairs // 2}

@@ -1,0 +1,181 @@
+r"""HO-FNO and FNO on regular grids in one, two and three dimensions.
+
+    G = project . block_L . ... . block_1 . lift
+
+Outside, fields are channel-first (b, c, *n); inside, channel-last. The dimension is len(modes).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from hofno.errors import ShapeError, SpecError
+from hofno.geometry import COORDINATES, Coordinates, ModeSet, check_mode_counts, choose, grid_coordinates
+from hofno.layers.blocks import BACKBONES, ClassicBlock, ModernBlock
+from hofno.layers.parts import MLP
+from hofno.layers.spectral import HigherOrderSpectralConv
+
+
+class HOFNO(nn.Module):
+    """Higher-Order Fourier Neural Operator, (b, in_channels, *n) -> (b, out_channels, *n).
+
+    Args:
+        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        out_channels: output fields.
+        modes: kept Fourier modes per sign on each axis; its length is the number of dimensions.
+        width: hidden channels. Published: 64 (Poisson), 128, 256 (Navier-Stokes).
+        depth: number of blocks.
+        order: number of factors in each spectral convolution. Good values: the polynomial degree of the PDE.
+        backbone: "modern" (pre-norm residual with MLP) or "classic" (the block of the original FNO).
+        expansion: hidden width of the MLPs over `width` (modern: in every block; classic: in the projection).
+        factors: structure of the factors, see `hofno.layers.factors`.
+        weights: spectral weights, "depthwise" or "dense".
+        dealias: evaluate the products exactly on the kept modes.
+        domain_padding: fraction of each axis appended as zeros, for domains that are not periodic.
+        drop_path: largest rate of stochastic depth, reached in the last block (modern only).
+        coordinates: positions appended to the input: "endpoint" (linspace(0, 1, n)), "periodic" (i/n) or "none".
+        mode_set: "symmetric" or "reference", see `hofno.geometry`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        modes: tuple[int, ...],
+        *,
+        width: int = 64,
+        depth: int = 4,
+        order: int = 2,
+        backbone: str = "modern",
+        expansion: int = 2,
+        factors: str = "dense",
+        weights: str = "depthwise",
+        dealias: bool = False,
+        domain_padding: float = 0.0,
+        drop_path: float = 0.0,
+        coordinates: Coordinates = "endpoint",
+        mode_set: ModeSet = "symmetric",
+    ) -> None:
+        super().__init__()
+        for name, value in (
+            ("in_channels", in_channels),
+            ("out_channels", out_channels),
+            ("width", width),
+            ("depth", depth),
+            ("expansion", expansion),
+        ):
+            if value < 1:
+                raise SpecError(f"{name} must be at least 1; got {value}")
+        choose(backbone, BACKBONES, "backbone")
+        choose(coordinates, COORDINATES, "coordinates")
+        modes = check_mode_counts(modes)
+        self.config: dict[str, object] = {
+            "in_channels": in_channels,
+            "out_channels": out_channels,
+            "modes": list(modes),
+            "width": width,
+            "depth": depth,
+            "order": order,
+            "backbone": backbone,
+            "expansion": expansion,
+            "factors": factors,
+            "weights": weights,
+            "dealias": dealias,
+            "domain_padding": domain_padding,
+            "drop_path": drop_path,
+            "coordinates": coordinates,
+            "mode_set": mode_set,
+        }
+        self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
+        self.coordinates: Coordinates = coordinates
+        added = 0 if coordinates == "none" else len(modes)
+        self.lift = nn.Linear(in_channels + added, width)
+        self.blocks = nn.ModuleList()
+        for index in range(depth):
+            conv = HigherOrderSpectralConv(
+                width,
+                modes,
+                order,
+                factors=factors,
+                weights=weights,
+                dealias=dealias,
+                domain_padding=domain_padding,
+                mode_set=mode_set,
+            )
+            if backbone == "classic":
+                self.blocks.append(ClassicBlock(conv, drop_path, last=index == depth - 1))
+            else:
+                self.blocks.append(ModernBlock(conv, expansion, drop_path * (index + 1) / depth))
+        if backbone == "classic":
+            self.project: nn.Module = MLP(width, expansion * width, out_channels)
+        else:
+            self.project = nn.Linear(width, out_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            self.check(x)
+        v = x.movedim(1, -1)  # (b, *n, c)
+        if self.coordinates != "none":
+            grid = grid_coordinates(tuple(v.shape[1:-1]), self.coordinates, device=v.device).to(v.dtype)
+            v = torch.cat((v, grid.expand(v.shape[0], *grid.shape)), dim=-1)
+        v = self.lift(v).to(x.dtype)  # the residual stream keeps its precision under autocast
+        for block in self.blocks:
+            v = block(v)
+        return self.project(v).movedim(-1, 1)
+
+    def check(self, x: Tensor) -> None:
+        """Refuse an input of the wrong rank or channel count."""
+        dims = len(self.modes)
+        if x.ndim != dims + 2:
+            raise ShapeError(
+                f"expected (batch, {self.in_channels} channels, {dims} spatial axes), {dims + 2} axes in all; "
+                f"got shape {tuple(x.shape)}; add the missing axis with x[None], or give modes for every axis"
+            )
+        if x.shape[1] != self.in_channels:
+            hint = " (channel-last data goes through x.movedim(-1, 1))" if x.shape[-1] == self.in_channels else ""
+            raise ShapeError(
+                f"expected {self.in_channels} input channels on axis 1; got {x.shape[1]} in shape {tuple(x.shape)}; "
+                f"coordinates are appended by the model and not counted{hint}"
+            )
+
+
+class FNO(HOFNO):
+    """Fourier Neural Operator: the same network with spectral convolutions of order 1.
+
+    Arguments as for `HOFNO`, without `order`, `factors` and `dealias`, which mean nothing without a product.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        modes: tuple[int, ...],
+        *,
+        width: int = 64,
+        depth: int = 4,
+        backbone: str = "modern",
+        expansion: int = 2,
+        weights: str = "depthwise",
+        domain_padding: float = 0.0,
+        drop_path: float = 0.0,
+        coordinates: Coordinates = "endpoint",
+        mode_set: ModeSet = "symmetric",
+    ) -> None:
+        super().__init__(
+            in_channels,
+            out_channels,
+            modes,
+            width=width,
+            depth=depth,
+            order=1,
+            backbone=backbone,
+            expansion=expansion,
+            weights=weights,
+            domain_padding=domain_padding,
+            drop_path=drop_path,
+            coordinates=coordinates,
+            mode_set=mode_set,
+        )
+        for name in ("order", "factors", "dealias"):
+            del self.config[name]

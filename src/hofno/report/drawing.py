@@ -1,0 +1,129 @@
+"""The house style of figures: colours of the paper, markers that repeat them, no global state.
+
+The paper draws FNO red, order 2 green, order 3 blue and order 5 purple. Markers and dashes repeat what the
+colours say, so that no reading depends on colour alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec
+
+import numpy as np
+
+from hofno.errors import DataError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+Arguments = ParamSpec("Arguments")
+
+ORDER_COLOURS = {1: "#dc4b3c", 2: "#2ea043", 3: "#1e88e5", 5: "#8e44ad"}
+ORDER_MARKERS = {1: "o", 2: "s", 3: "^", 5: "D"}
+OTHER_COLOURS = ("#e69f00", "#56b4e9", "#6b7280", "#cc79a7", "#8c6d31", "#009e9e")
+DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+INK, GREY, GRID = "#1f2933", "#66707c", "#e3e7ec"
+WIDTH = 8.6
+"""Inches: the column of the page. Ten-point text stays ten-point text there."""
+
+STYLE: Any = {
+    "font.size": 10,
+    "axes.titlesize": 10.5,
+    "axes.labelsize": 10,
+    "axes.edgecolor": GREY,
+    "axes.labelcolor": INK,
+    "axes.titlecolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": GREY,
+    "ytick.color": GREY,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "legend.frameon": False,
+    "legend.fontsize": 9.5,
+    "lines.linewidth": 1.8,
+    "text.color": INK,
+    "text.parse_math": False,
+}
+
+
+def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
+    """Run a drawing function under the house style and leave Matplotlib's own settings as they were."""
+
+    @wraps(draw)
+    def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
+        import matplotlib
+
+        with matplotlib.rc_context(STYLE):
+            return draw(*args, **kwargs)
+
+    return drawn
+
+
+def series_styles(labels: Sequence[str]) -> dict[str, tuple[str, Any, str]]:
+    """Colour, dash and marker per label: by order where the label names one, else from a safe list.
+
+    Labels of the same order share a colour and differ in dash.
+    """
+    styles: dict[str, tuple[str, Any, str]] = {}
+    used: dict[str, int] = {}
+    others = 0
+    for label in labels:
+        named = re.search(r"\border (\d+)\b", label)
+        order = int(named[1]) if named else 1 if re.match(r"FNO\b", label) else 0
+        colour = ORDER_COLOURS.get(order)
+        if colour is None:
+            colour, others = OTHER_COLOURS[others % len(OTHER_COLOURS)], others + 1
+        repeat = used[colour] = used.get(colour, -1) + 1
+        styles[label] = colour, DASHES[repeat % len(DASHES)], ORDER_MARKERS.get(order, "v")
+    return styles
+
+
+def panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
+    """A page-wide figure of rows x columns panels, each row `height` inches; axes in reading order."""
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(WIDTH, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06))
+    return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def legend_below(figure: Figure, axis: Axes) -> None:
+    """One legend for the whole figure, with as many columns as its longest entry leaves room for."""
+    handles, labels = axis.get_legend_handles_labels()
+    longest = max(map(len, labels), default=0)
+    columns = 3 if longest < 30 else 2 if longest < 50 else 1
+    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels))))
+
+
+def log_ticks(axis: Axis) -> None:
+    """Marks on a logarithmic axis as plain numbers: 1, 2, 5 per decade over a short range, else decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
+    axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def positive(values: Any) -> np.ndarray:
+    """Values that a logarithmic axis can show; the others become gaps."""
+    array = np.asarray(values, dtype=float)
+    return np.where(np.isfinite(array) & (array > 0), array, np.nan)
+
+
+def expect_some(things: Any, name: str) -> None:
+    if len(things) == 0:
+        raise DataError(f"expected at least one {name} to draw, got none; run the stage that makes it first")

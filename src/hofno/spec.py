@@ -1,0 +1,244 @@
+"""What a run is: frozen, validated, TOML in and out, hashed. Unknown keys fail.
+
+    name = "quick-poisson"          [data]  problem = "poisson", then the problem's own parameters
+    seed = 0                        [model] name = "hofno", then the model's own arguments
+                                    [train] epochs, batch_size, lr, ... (`TrainSpec`)
+
+A spec describes one run. It may also describe a study around it: `[[compare]]` adds runs that differ in a few keys, and
+`[sweep]` runs every combination of the listed values. Keys are dotted paths, as in `--set train.epochs=10`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import json
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hofno.errors import SpecError
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataSpec(BaseModel):
+    """The problem and its parameters; the problem itself checks them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    problem: str
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class ModelSpec(BaseModel):
+    """The model and its arguments, channels excepted (the data give them); the registry checks them."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: str
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class TrainSpec(Section):
+    """How a model is trained."""
+
+    epochs: int = Field(100, ge=1, description="passes over the training set")
+    batch_size: int = Field(20, ge=1, description="samples in a step; the last, smaller batch of an epoch is used too")
+    loss: Literal["rel_l2", "mse", "mae"] = Field("rel_l2", description="training loss, see hofno.train.losses")
+    optimiser: Literal["adamw", "muon"] = Field("adamw", description="muon: 2-D weights of the blocks by Muon, the rest by AdamW")
+    lr: float = Field(1e-3, gt=0, description="peak learning rate of AdamW")
+    muon_lr: float = Field(0.02, gt=0, description="peak learning rate of Muon")
+    weight_decay: float = Field(1e-5, ge=0, description="decoupled weight decay")
+    schedule: Literal["constant", "cosine", "onecycle"] = Field("cosine", description="learning rate over the steps")
+    warmup: float = Field(0.0, ge=0, lt=1, description="fraction of the steps with a linear rise (onecycle: 0.3 if 0)")
+    final_lr: float = Field(0.0, ge=0, le=1, description="last learning rate as a fraction of the peak")
+    clip: float = Field(0.0, ge=0, description="largest gradient norm; 0 leaves gradients alone")
+    ema: float = Field(0.0, ge=0, lt=1, description="decay of the weight average that is evaluated and saved; 0 is off")
+    precision: Literal["fp32", "tf32", "bf16", "mixed"] = Field(
+        "fp32", description="fp32; tf32 products; bf16 autocast throughout; mixed: bf16 factors and MLP, fp32 transforms"
+    )
+    compile: bool = Field(False, description="torch.compile the model")
+    cuda_graph: bool = Field(False, description="capture the training step in a CUDA graph (CUDA only)")
+    normalise_inputs: bool = Field(True, description="standardise each input channel by its training mean and deviation")
+    normalise_targets: bool = Field(True, description="standardise each target channel likewise")
+    validate_every: int = Field(1, ge=1, description="epochs between validations")
+    checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
+    select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
+
+
+class Variant(Section):
+    """A run that differs from the spec's own in a few keys."""
+
+    label: str
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+class Spec(Section):
+    """One run, and the study around it."""
+
+    name: str = "run"
+    title: str = ""
+    label: str = ""
+    seed: int = Field(0, ge=0, description="seed of the weights and of the order of the data")
+    device: str = Field("auto", description="auto, cpu or cuda")
+    data: DataSpec
+    model: ModelSpec
+    train: TrainSpec = TrainSpec()  # pyright: ignore[reportCallIssue]
+    compare: tuple[Variant, ...] = ()
+    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    published: str = Field("", description="published table to print beside the results, such as poisson")
+
+    def plain(self) -> dict[str, Any]:
+        """Plain values, defaults included."""
+        return self.model_dump(mode="json")
+
+    @property
+    def data_hash(self) -> str:
+        return fingerprint(self.data.model_dump(mode="json"))
+
+    @property
+    def run_hash(self) -> str:
+        """Hash of all that makes a run's numbers: data, model, training, seed."""
+        parts = {key: self.plain()[key] for key in ("data", "model", "train", "seed")}
+        return fingerprint(parts)
+
+    @property
+    def study_hash(self) -> str:
+        return fingerprint(self.plain())
+
+    def single(self) -> Spec:
+        """The spec's own run, without the study around it."""
+        return self.model_copy(update={"compare": (), "sweep": {}})
+
+    def members(self) -> list[tuple[Spec, dict[str, Any]]]:
+        """Every run of the study, each with the keys that tell it apart. The spec's own run comes first."""
+        base = self.single()
+        variants: list[tuple[Spec, dict[str, Any]]] = [(base, {})]
+        variants += [
+            (override(base, {"label": variant.label, **variant.set}), {"label": variant.label}) for variant in self.compare
+        ]
+        keys = list(self.sweep)
+        found: list[tuple[Spec, dict[str, Any]]] = []
+        for spec, cell in variants:
+            for values in itertools.product(*(self.sweep[key] for key in keys)):
+                chosen = dict(zip(keys, values, strict=True))
+                found.append((override(spec, chosen), {**cell, **chosen}))
+        return found
+
+
+def fingerprint(value: object) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a plain value."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def parse(values: dict[str, Any], where: str = "the spec") -> Spec:
+    """Validate plain values; the error names the key, what it needs, and the nearest known key."""
+    try:
+        return Spec.model_validate(values)
+    except ValidationError as error:
+        raise SpecError(_explain(error, where)) from None
+
+
+def load(path: str | Path) -> Spec:
+    """Read a TOML file."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError(f"there is no spec {path}; `hofno list` shows those that come with the package") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"cannot read the spec {path}: {error}; give a readable TOML file") from None
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{path} is not valid TOML: {error}; correct that line") from None
+    return parse({"name": path.stem, **values}, str(path))
+
+
+def override(spec: Spec, changes: dict[str, Any]) -> Spec:
+    """A copy with the dotted keys replaced."""
+    values = spec.plain()
+    for key, value in changes.items():
+        *sections, last = key.split(".")
+        target = values
+        for section in sections:
+            inner = target.get(section)
+            if not isinstance(inner, dict):
+                known = [k for k, v in target.items() if isinstance(v, dict)]
+                raise SpecError(f"no section {section!r} for the key {key!r}; there are: {', '.join(known)}")
+            target = inner
+        target[last] = value
+    if changes.get("model.name", spec.model.name) != spec.model.name:
+        values["model"] = _for_other_model(values["model"], changes)
+    return parse(values, "the changed spec")
+
+
+def _for_other_model(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that only the spec's first model has are dropped when a variant changes the model."""
+    if values["name"] == "fno":
+        return {k: v for k, v in values.items() if k not in ("order", "factors", "dealias") or f"model.{k}" in changes}
+    return values
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Read `key=value` with the value in TOML; a bare word is a string."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise SpecError(f"expected --set key=value, such as train.epochs=10; got {text!r}")
+    try:
+        return key.strip(), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+
+
+def to_toml(values: dict[str, Any]) -> str:
+    """TOML text of plain values, None left out."""
+    lines: list[str] = []
+    _write_table(lines, values, ())
+    return "\n".join(lines).strip() + "\n"
+
+
+def _write_table(lines: list[str], table: dict[str, Any], path: tuple[str, ...]) -> None:
+    inner: list[tuple[str, Any]] = []
+    for key, value in table.items():
+        is_tables = isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+        if isinstance(value, dict) or is_tables:
+            inner.append((key, value))
+        elif value is not None:
+            lines.append(f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}")
+    for key, value in inner:
+        name = ".".join(_key(part) for part in (*path, key))
+        for item in [value] if isinstance(value, dict) else value:
+            lines.append(f"\n[{name}]" if isinstance(value, dict) else f"\n[[{name}]]")
+            _write_table(lines, item, (*path, key))
+
+
+def _key(text: str) -> str:
+    return text if text.replace("_", "").replace("-", "").isalnum() else json.dumps(text)
+
+
+def _explain(error: ValidationError, where: str) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        sections = {"train": TrainSpec, "compare": Variant}
+        kind = sections.get(str(first["loc"][0]), Spec) if len(first["loc"]) > 1 else Spec
+        close = difflib.get_close_matches(str(first["loc"][-1]), kind.model_fields, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(kind.model_fields)}"
+        return f"{where} has an unknown key {key!r}; {hint}"
+    if first["type"] == "missing":
+        return f"{where} lacks {key!r}; add it"
+    return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}; got {first.get('input')!r}"

@@ -1,0 +1,31 @@
+"""Crash-safe storage: a reader sees the old content or the new content, never something in between.
+
+- `files`: one file, replaced in one step; JSON on top of it.
+- `tensors`: tensors as safetensors bytes; nothing that is read is ever executed.
+- `folder`: many files committed together, each with its size and SHA-256 in a manifest.
+- `checkpoints`: which of the folders `step-<n>` is the newest sound one, and which may go.
+- `lock`: one process per run folder.
+"""
+
+from __future__ import annotations
+
+from hofno.storage.checkpoints import newest_checkpoint, prune_checkpoints
+from hofno.storage.files import disk_has_room, read_json, write_bytes, write_json
+from hofno.storage.folder import save_folder, update_folder, verify_folder
+from hofno.storage.lock import RunLock
+from hofno.storage.tensors import read_tensors, tensor_bytes
+
+__all__ = [
+    "RunLock",
+    "disk_has_room",
+    "newest_checkpoint",
+    "prune_checkpoints",
+    "read_json",
+    "read_tensors",
+    "save_folder",
+    "tensor_bytes",
+    "update_folder",
+    "verify_folder",
+    "write_bytes",
+    "write_json",
+]

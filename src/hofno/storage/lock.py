@@ -1,0 +1,116 @@
+"""One process per run folder: the file `lock` names its owner, and a dead owner loses it.
+
+    lock = {pid, host, started, birth}    birth = (boot, start time) of the process, since pids are reused
+
+Processes that want the lock take turns (flock on the folder) while they read and replace it, so two that find
+the same stale lock cannot both take it over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hofno.errors import HofnoError
+from hofno.storage.files import one_line, remove_file, write_failure, write_synced
+from hofno.storage.processes import birth, is_alive
+
+_LARGEST_LOCK = 4096  # bytes
+
+
+class RunLock:
+    """`with RunLock(run_folder): ...` owns the folder; leaving the block, by an exception too, frees it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lock = path / "lock"
+        self._content = b""
+        self._pid = 0
+
+    def __enter__(self) -> Self:
+        pid = os.getpid()
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        owner = {"pid": pid, "host": socket.gethostname(), "started": started, "birth": birth(pid)}
+        content = json.dumps(owner).encode() + b"\n"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with _turn(self.path):
+                self._refuse_living_owner()
+                self.lock.unlink(missing_ok=True)
+                self._create(content)
+        except OSError as error:
+            raise write_failure(self.lock, len(content), error) from error
+        self._content, self._pid = content, pid
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pid != os.getpid():
+            return  # a forked child leaves the block; the lock is its parent's
+        with suppress(OSError), _turn(self.path):
+            if self.lock.read_bytes() == self._content:
+                self.lock.unlink()
+
+    def _create(self, content: bytes) -> None:
+        try:
+            write_synced(self.lock, content)
+        except FileExistsError as error:
+            raise HofnoError(
+                f"{self.path} is in use by a process that took it at this moment; wait for it or stop it"
+            ) from error
+        except BaseException:
+            remove_file(self.lock)
+            raise
+
+    def _refuse_living_owner(self) -> None:
+        owner = self._owner()
+        if owner is None:
+            return
+        pid, host, started = owner["pid"], one_line(owner["host"], 80), one_line(owner["started"], 40)
+        if owner["host"] != socket.gethostname():
+            raise HofnoError(
+                f"{self.path} is in use by process {pid} on host {host} since {started}; "
+                f"if that process is over, delete {self.lock} and run again"
+            )
+        if not is_alive(pid):
+            return
+        if owner.get("birth") not in (None, birth(pid)):
+            return  # another process has the number now
+        raise HofnoError(f"{self.path} is in use by process {pid} since {started}; wait for it or stop it")
+
+    def _owner(self) -> dict[str, Any] | None:
+        """Who holds the lock; None when nobody does or when the content names nobody."""
+        try:
+            with self.lock.open("rb") as file:
+                owner = json.loads(file.read(_LARGEST_LOCK))
+        except FileNotFoundError:
+            return None
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(owner, dict) or not isinstance(owner.get("pid"), int) or owner["pid"] < 1:
+            return None
+        if not isinstance(owner.get("host"), str) or not isinstance(owner.get("started"), str):
+            return None
+        return owner
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Hold the folder for the blink of an eye; where it cannot be held, exclusive creation still decides."""
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

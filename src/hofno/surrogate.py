@@ -1,0 +1,156 @@
+"""A trained operator that takes and gives physical fields: model, normalisers and the grid it was trained on.
+
+Saved, it is a folder:
+
+    model.safetensors        weights
+    normalisers.safetensors  statistics of inputs and targets
+    model.json               which model, its arguments, the grid, versions and the spec that made it
+    manifest.json            sizes and SHA-256 of the three, written last
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hofno import storage
+from hofno.data.arrays import as_float32
+from hofno.data.dataset import refuse_not_finite
+from hofno.data.normalise import ChannelNormaliser
+from hofno.errors import CheckpointError, ShapeError, SpecError
+from hofno.geometry import Grid
+from hofno.models.registry import build, model_name, parameter_counts
+
+Field = TypeVar("Field", np.ndarray, Tensor)
+
+
+def find_device(name: str = "auto") -> torch.device:
+    """The device called `name`; "auto" is CUDA where there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise SpecError(f"unknown device {name!r}; use auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise SpecError("device 'cuda' was asked for and no CUDA GPU is usable here; use device='cpu'")
+    return device
+
+
+@dataclass
+class Surrogate:
+    """Model and normalisers; `predict` takes raw fields."""
+
+    model: nn.Module
+    inputs: ChannelNormaliser
+    targets: ChannelNormaliser
+    grid: Grid
+    stamp: dict[str, Any] = field(default_factory=dict)
+
+    def predict(self, x: Field, batch_size: int = 32) -> Field:
+        """Predict from raw inputs (n, c, *grid) or one sample (c, *grid); NumPy in, NumPy out, tensor in, tensor out."""
+        values = as_float32(x, "x")
+        single = values.ndim == len(self.grid.shape) + 1
+        batch = values[None] if single else values
+        channels = self.inputs.mean.numel()
+        if batch.ndim != len(self.grid.shape) + 2 or batch.shape[1] != channels:
+            raise ShapeError(
+                f"expected (n, {channels}, *grid) with {len(self.grid.shape)} grid axes, or one sample without n; "
+                f"got shape {tuple(values.shape)}"
+            )
+        refuse_not_finite(batch, "x")
+        predicted = self.predict_tensor(batch, batch_size)
+        predicted = predicted[0] if single else predicted
+        return predicted if isinstance(x, Tensor) else predicted.numpy()  # pyright: ignore[reportReturnType]
+
+    @torch.no_grad()
+    def predict_tensor(self, x: Tensor, batch_size: int = 32) -> Tensor:
+        """As `predict`, for a checked float32 batch; the result lies on the CPU."""
+        device = next(self.model.parameters()).device
+        training = self.model.training
+        self.model.eval()
+        try:
+            parts = []
+            for part in x.split(batch_size):
+                encoded = self.inputs.encode(part.to(device))
+                parts.append(self.targets.decode(self.model(encoded).float()).cpu())
+            return torch.cat(parts)
+        finally:
+            self.model.train(training)
+
+    def files(self) -> dict[str, bytes]:
+        """The files of the saved folder."""
+        description = {
+            "model": model_name(self.model),
+            "arguments": getattr(self.model, "config"),  # noqa: B009
+            "parameters": parameter_counts(self.model),
+            "grid": {"shape": list(self.grid.shape), "periodic": self.grid.periodic},
+            "stamp": self.stamp,
+            "versions": {name: version(name) for name in ("hofno", "torch", "numpy")},
+        }
+        weights = {key: value.detach() for key, value in self.model.state_dict().items()}
+        statistics = {**self.inputs.tensors("inputs"), **self.targets.tensors("targets")}
+        return {
+            "model.safetensors": storage.tensor_bytes(weights),
+            "normalisers.safetensors": storage.tensor_bytes(statistics),
+            "model.json": (json.dumps(description, indent=1, sort_keys=True) + "\n").encode(),
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Save as a folder, whole or not at all."""
+        path = Path(path)
+        storage.save_folder(path, self.files(), {"kind": "model"})
+        return path
+
+
+def load(path: str | Path, device: str = "cpu") -> Surrogate:
+    """Load a saved model, or the run folder it was trained in. Nothing in it is executed."""
+    path = Path(path)
+    if not path.is_dir():
+        hint = "it is a file; hofno models are folders" if path.exists() else "there is nothing there"
+        raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
+    if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
+        raise CheckpointError(f"the run {path} has not finished; continue it with: hofno train --resume {path}")
+    storage.verify_folder(path)
+    description = storage.read_json(path / "model.json")
+    try:
+        model = build(description["model"], description["arguments"])
+        grid = Grid(shape=tuple(description["grid"]["shape"]), periodic=description["grid"]["periodic"])
+        stamp = dict(description["stamp"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
+    load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
+    statistics = storage.read_tensors(path / "normalisers.safetensors")
+    made = Surrogate(
+        model,
+        ChannelNormaliser.from_tensors(statistics, "inputs"),
+        ChannelNormaliser.from_tensors(statistics, "targets"),
+        grid,
+        stamp,
+    )
+    made.model.to(find_device(device)).eval()
+    return made
+
+
+def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
+    """Copy weights into a model; a name or shape that does not fit is an error that names it."""
+    expected = model.state_dict()
+    for key, value in expected.items():
+        if key not in tensors:
+            raise CheckpointError(f"the weights in {path} lack {key!r}; they belong to another model")
+        if tensors[key].shape != value.shape:
+            raise CheckpointError(
+                f"{key!r} in {path} has shape {tuple(tensors[key].shape)}, the model needs {tuple(value.shape)}; "
+                "they belong to another model"
+            )
+    extra = sorted(set(tensors) - set(expected))
+    if extra:
+        raise CheckpointError(f"the weights in {path} hold {extra[0]!r}, which the model has not; they belong to another model")
+    model.load_state_dict(tensors)

@@ -1,0 +1,75 @@
+"""`hofno.fit`: train a model on a dataset, from Python."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from torch import nn
+
+from hofno import storage
+from hofno.data.dataset import Dataset
+from hofno.errors import SpecError
+from hofno.spec import TrainSpec, fingerprint
+from hofno.surrogate import find_device
+from hofno.train.loop import Folder, Run, train
+from hofno.train.show import choose_show
+from hofno.train.track import make_trackers
+
+
+def train_spec(settings: dict[str, Any]) -> TrainSpec:
+    """Check training settings given as keywords."""
+    unknown = [key for key in settings if key not in TrainSpec.model_fields]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], TrainSpec.model_fields, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(TrainSpec.model_fields)}"
+        raise SpecError(f"fit has no setting {unknown[0]!r}; {hint}")
+    try:
+        return TrainSpec(**settings)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SpecError(f"{first['loc'][0]}: {first['msg']}; got {first.get('input')!r}") from None
+
+
+def fit(
+    model: nn.Module,
+    data: Dataset,
+    *,
+    seed: int = 0,
+    device: str = "auto",
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    track: tuple[str, ...] = (),
+    **settings: Any,
+) -> Run:
+    """Train `model` in place on `data.train`, watching `data.valid`; `data.test` is never touched.
+
+    Args:
+        model: any module from (b, c, *grid) to (b, c', *grid).
+        data: from `hofno.generate` or `hofno.from_arrays`.
+        seed: seed of the data order and of stochastic depth. The weights are the model's own.
+        device: "auto", "cpu" or "cuda".
+        out: run folder for checkpoints, `metrics.jsonl` and the trained model; None writes nothing.
+        resume: go on from the newest checkpoint in `out`.
+        progress: show a progress bar.
+        track: any of "tensorboard", "wandb" (needs `out`).
+        settings: `epochs`, `batch_size`, `lr`, ...: every key of `hofno.spec.TrainSpec`.
+    """
+    spec = train_spec(settings)
+    place = find_device(device)
+    if out is None:
+        if resume:
+            raise SpecError("resume=True needs the run folder: give out=...")
+        return train(model, data, spec, seed=seed, device=place, show=choose_show(progress))
+    path = Path(out)
+    path.mkdir(parents=True, exist_ok=True)
+    run_hash = fingerprint([spec.model_dump(mode="json"), seed, repr(getattr(model, "config", type(model)))])
+    with storage.RunLock(path):
+        folder = Folder(path, run_hash, resume)
+        trackers = make_trackers(track, path, path.name, spec.model_dump(mode="json"))
+        run = train(model, data, spec, seed=seed, device=place, folder=folder, show=choose_show(progress), trackers=trackers)
+        storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
+    return run

@@ -1,0 +1,263 @@
+"""The one training loop.
+
+    for each epoch: a permutation of the training set made from (seed, epoch); a step for each batch; validation; a checkpoint
+
+It can be stopped at any moment. Ctrl-C and SIGTERM finish the step, save, and leave; after a kill the newest checkpoint
+serves. Either way `resume` goes on to the same bits on the same machine.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hofno.data.dataset import Dataset, Split, refuse_not_finite
+from hofno.data.normalise import ChannelNormaliser
+from hofno.errors import DivergedError, HofnoError, ShapeError
+from hofno.evaluation.score import score
+from hofno.spec import TrainSpec
+from hofno.surrogate import Surrogate
+from hofno.train import state as checkpoint
+from hofno.train.optim import Optimisers
+from hofno.train.precision import autocast, precision
+from hofno.train.schedule import rate
+from hofno.train.show import Show, Silent, showing
+from hofno.train.state import Position, TrainState
+from hofno.train.step import Step
+from hofno.train.track import JsonLines, Tracker
+
+
+class Interrupted(HofnoError):
+    """The run was asked to stop and has saved where it stands."""
+
+
+@dataclass
+class Run:
+    """A trained operator with the story of its training."""
+
+    surrogate: Surrogate
+    history: list[dict[str, Any]]
+    seconds: float
+
+    def predict(self, x: Any, batch_size: int = 32) -> Any:
+        """Predict from raw inputs, see `Surrogate.predict`."""
+        return self.surrogate.predict(x, batch_size)
+
+    def save(self, path: str | Path) -> Path:
+        """Save the trained operator as a folder, see `hofno.load`."""
+        return self.surrogate.save(path)
+
+
+@dataclass
+class Folder:
+    """Where a run keeps its checkpoints and rows; `resume` goes on from what is there."""
+
+    path: Path
+    run_hash: str
+    resume: bool = False
+
+
+def train(
+    model: nn.Module,
+    data: Dataset,
+    spec: TrainSpec,
+    *,
+    seed: int = 0,
+    device: torch.device,
+    folder: Folder | None = None,
+    show: Show | None = None,
+    trackers: list[Tracker] | None = None,
+    label: str = "train",
+) -> Run:
+    """Train `model` in place and return it with its normalisers and history."""
+    show = show or Silent()
+    for name, part in (("train", data.train), ("valid", data.valid)):
+        refuse_not_finite(part.x, f"{name}.x")
+        refuse_not_finite(part.y, f"{name}.y")
+    model.to(device).train()
+    inputs, targets = _normalisers(data.train, spec)
+    surrogate = Surrogate(model, inputs.to(device), targets.to(device), data.grid, {"data": data.stamp})
+    with _random(seed, device), precision(spec.precision, model), _requests_to_stop() as stop, showing(show):
+        _check_fit(model, data.train, device)
+        optimisers = Optimisers(model, spec, device)
+        average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
+        state = TrainState(model, optimisers, Position(), average)
+        if folder is not None and folder.resume:
+            found = checkpoint.restore(state, folder.path / "checkpoints", folder.run_hash, device, show.note)
+            show.note(f"resuming from {found.name}" if found else "no checkpoint yet: starting from the beginning")
+        rows: list[Tracker] = list(trackers or [])
+        if folder is not None:
+            rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
+        encoded = (inputs.encode(data.train.x).to(device), targets.encode(data.train.y).to(device))
+        shape = (-1,) + (1,) * (data.train.y.ndim - 2)
+        scale = (targets.mean.to(device).view(shape), targets.std.to(device).view(shape))
+        step = Step(model, optimisers, state.average, encoded, scale, spec)
+        _epochs(state, step, surrogate, data, spec, seed, folder, show, rows, stop, label)
+        for tracker in rows:
+            tracker.close()
+        _use_chosen_weights(state, spec)
+    return Run(surrogate, state.position.history, state.position.seconds)
+
+
+def _epochs(
+    state: TrainState,
+    step: Step,
+    surrogate: Surrogate,
+    data: Dataset,
+    spec: TrainSpec,
+    seed: int,
+    folder: Folder | None,
+    show: Show,
+    rows: list[Tracker],
+    stop: threading.Event,
+    label: str,
+) -> None:
+    """Run the epochs that remain."""
+    at, device = state.position, step.device
+    batches = math.ceil(len(data.train) / spec.batch_size)
+    total = spec.epochs * batches
+    show.start(label, total, at.step)
+    clock = time.perf_counter()
+
+    def save() -> str:
+        nonlocal clock
+        at.seconds += time.perf_counter() - clock
+        clock = time.perf_counter()
+        if folder is None:
+            return "nothing is saved: no folder was given"
+        where = checkpoint.save(state, folder.path / "checkpoints", folder.run_hash, device)
+        return f"continue with: hofno train --resume {folder.path}  (saved {where.name})"
+
+    while at.epoch < spec.epochs:
+        order = epoch_order(seed, at.epoch, len(data.train)).to(device)
+        step.loss_sum.fill_(at.loss_sum)
+        for index in range(at.batch, batches):
+            step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))
+            step(order[index * spec.batch_size : (index + 1) * spec.batch_size])
+            at.step += 1
+            at.batch = index + 1
+            if device.type == "cpu" or at.batch == batches or stop.is_set():
+                at.loss_sum = float(step.loss_sum)
+                seen = min(at.batch * spec.batch_size, len(data.train))
+                _refuse_divergence(at, folder)
+                show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
+            if stop.is_set():
+                raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "train_loss": at.loss_sum / len(data.train)}
+        at.epoch, at.batch, at.loss_sum = at.epoch + 1, 0, 0.0
+        last = at.epoch == spec.epochs
+        if last or at.epoch % spec.validate_every == 0:
+            row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec, device)
+        row["rate"] = rate(spec.schedule, at.step - 1, total, spec.warmup, spec.final_lr)
+        row["seconds"] = round(at.seconds + time.perf_counter() - clock, 3)
+        at.history.append(row)
+        for tracker in rows:
+            tracker.log(row)
+        if last or at.epoch % spec.checkpoint_every == 0:
+            save()
+    at.seconds += time.perf_counter() - clock
+
+
+def epoch_order(seed: int, epoch: int, samples: int) -> Tensor:
+    """The order of the training samples in one epoch: a function of seed and epoch alone."""
+    rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 7])))
+    return torch.from_numpy(rng.permutation(samples))
+
+
+def _normalisers(split: Split, spec: TrainSpec) -> tuple[ChannelNormaliser, ChannelNormaliser]:
+    fit, same = ChannelNormaliser.fit, ChannelNormaliser.identity
+    inputs = fit(split.x) if spec.normalise_inputs else same(split.x.shape[1])
+    targets = fit(split.y) if spec.normalise_targets else same(split.y.shape[1])
+    return inputs, targets
+
+
+def _check_fit(model: nn.Module, split: Split, device: torch.device) -> None:
+    """One forward pass of one sample: a model that does not fit the data fails before anything is written."""
+    with torch.no_grad():
+        out = model(split.x[:1].to(device))
+    if out.shape != split.y[:1].shape:
+        raise ShapeError(
+            f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {tuple(split.y.shape[1:])}; "
+            f"set out_channels={split.y.shape[1]} and give targets on the grid of the inputs"
+        )
+
+
+def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec, device: torch.device) -> float:
+    """Mean rel_l2 on the validation split of the weights that would be saved; remembers the best ones if asked to."""
+    with _weights(state.model, state.average), autocast(spec.precision, device):
+        value = score(surrogate, split).means()["rel_l2"]
+        if spec.select == "best" and (state.position.best is None or value < state.position.best):
+            state.position.best = value
+            state.best_weights = {k: v.detach().clone() for k, v in state.model.state_dict().items()}
+    return value
+
+
+def _use_chosen_weights(state: TrainState, spec: TrainSpec) -> None:
+    """Leave in the model what the run is to be judged by."""
+    chosen = state.best_weights if spec.select == "best" else state.average
+    if chosen is not None:
+        state.model.load_state_dict(chosen)
+
+
+@contextmanager
+def _weights(model: nn.Module, other: dict[str, Tensor] | None) -> Iterator[None]:
+    """Run with other weights, then put the live ones back in place."""
+    if other is None:
+        yield
+        return
+    live = {k: v.detach().clone() for k, v in model.state_dict().items()}
+    model.load_state_dict(other)
+    try:
+        yield
+    finally:
+        model.load_state_dict(live)
+
+
+def _refuse_divergence(at: Position, folder: Folder | None) -> None:
+    if math.isfinite(at.loss_sum):
+        return
+    kept = f"the last good checkpoint is kept in {folder.path / 'checkpoints'}" if folder else "no folder was given"
+    raise DivergedError(
+        f"the loss turned {at.loss_sum} in epoch {at.epoch + 1} at step {at.step}; {kept}; lower train.lr, set train.clip, "
+        "or use train.precision=fp32"
+    )
+
+
+@contextmanager
+def _random(seed: int, device: torch.device) -> Iterator[None]:
+    """Random numbers from `seed` inside, the caller's own stream untouched outside."""
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
+def _requests_to_stop() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets; a second Ctrl-C interrupts at once."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def ask(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,115 @@
+r"""Optimisers: AdamW, and Muon for the matrices of the blocks with AdamW for the rest.
+
+Muon replaces the momentum-averaged gradient M of a matrix by the nearest semi-orthogonal matrix, reached with five steps
+of an odd quintic Newton-Schulz iteration X <- a X + (b XX' + c (XX')^2) X, and steps by it times sqrt(max(1, rows/columns)).
+Matrices of equal shape are orthogonalised in one batch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from hofno.spec import TrainSpec
+
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+STEPS = 5
+
+
+def orthogonalise(gradients: Tensor) -> Tensor:
+    """Approximately the semi-orthogonal factor of each matrix, (.., r, c); bfloat16 inside on CUDA."""
+    a, b, c = COEFFICIENTS
+    x = gradients.bfloat16() if gradients.is_cuda else gradients.float()
+    tall = x.shape[-2] > x.shape[-1]
+    x = x.mT if tall else x
+    x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
+    for _ in range(STEPS):
+        square = x @ x.mT
+        x = a * x + (b * square + c * square @ square) @ x
+    return (x.mT if tall else x).to(gradients.dtype)
+
+
+class Muon(torch.optim.Optimizer):
+    """Momentum, orthogonalised, for 2-D parameters."""
+
+    def __init__(
+        self, params: list[nn.Parameter], lr: float | Tensor, momentum: float = 0.95, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        for group in self.param_groups:
+            by_shape: dict[torch.Size, list[Tensor]] = {}
+            for p in group["params"]:
+                if p.grad is not None:
+                    by_shape.setdefault(p.shape, []).append(p)
+            for shape, params in by_shape.items():
+                for p in params:
+                    if "momentum" not in self.state[p]:
+                        self.state[p]["momentum"] = torch.zeros_like(p)
+                gradients = torch.stack([p.grad for p in params if p.grad is not None])
+                averages = torch.stack([self.state[p]["momentum"] for p in params])
+                averages = torch.lerp(averages, gradients, 1.0 - group["momentum"])
+                nesterov = torch.lerp(gradients, averages, group["momentum"])
+                update = orthogonalise(nesterov) * max(1.0, shape[0] / shape[1]) ** 0.5
+                for p, average, change in zip(params, averages, update, strict=True):
+                    self.state[p]["momentum"].copy_(average)
+                    p.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(change * group["lr"])
+
+
+class Optimisers:
+    """One or two optimisers that step together; peak rates are kept, current ones follow the schedule."""
+
+    def __init__(self, model: nn.Module, spec: TrainSpec, device: torch.device) -> None:
+        muon: list[nn.Parameter] = []
+        rest: list[nn.Parameter] = []
+        for name, p in model.named_parameters():
+            use_muon = spec.optimiser == "muon" and p.ndim == 2 and "blocks." in name
+            (muon if use_muon else rest).append(p)
+        on_gpu = device.type == "cuda"
+
+        def lr(value: float) -> float | Tensor:
+            return torch.tensor(value, device=device) if on_gpu else value
+
+        self.peaks: list[float] = [spec.lr]
+        self.each: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=True, capturable=on_gpu)
+        ]
+        if muon:
+            self.peaks.append(spec.muon_lr)
+            self.each.append(Muon(muon, lr(spec.muon_lr), weight_decay=spec.weight_decay))
+
+    def set_rate(self, fraction: float) -> None:
+        for optimiser, peak in zip(self.each, self.peaks, strict=True):
+            for group in optimiser.param_groups:
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(peak * fraction)
+                else:
+                    group["lr"] = peak * fraction
+
+    def step(self) -> None:
+        for optimiser in self.each:
+            optimiser.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The state of all optimisers by name, for a checkpoint. Each is the live tensor, not a copy."""
+        found: dict[str, Tensor] = {}
+        for index, optimiser in enumerate(self.each):
+            params = [p for group in optimiser.param_groups for p in group["params"]]
+            for position, p in enumerate(params):
+                for key, value in optimiser.state.get(p, {}).items():
+                    found[f"{index}.{position}.{key}"] = value
+        return found
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `tensors` gave."""
+        for index, optimiser in enumerate(self.each):
+            params = [p for group in optimiser.param_groups for p in group["params"]]
+            for position, p in enumerate(params):
+                prefix = f"{index}.{position}."
+                for key, value in tensors.items():
+                    if key.startswith(prefix):
+                        keep_on_cpu = key.endswith(".step") and not p.is_cuda
+                        state = value.clone() if keep_on_cpu else value.clone().to(p.device)
+                        optimiser.state[p][key.removeprefix(prefix)] = state

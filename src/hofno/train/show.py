@@ -1,0 +1,110 @@
+"""Progress of a run for the person watching: a bar with loss, rate and time left, or plain lines without a terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol
+
+
+class Show(Protocol):
+    """What the loop tells while it runs."""
+
+    def start(self, label: str, total: int, done: int) -> None: ...
+    def advance(self, step: int, text: str) -> None: ...
+    def note(self, text: str) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """Shows nothing."""
+
+    def start(self, label: str, total: int, done: int) -> None:
+        pass
+
+    def advance(self, step: int, text: str) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class Lines:
+    """A line every few seconds, for logs."""
+
+    def __init__(self, every: float = 5.0) -> None:
+        self.every = every
+        self.label, self.total, self.begun, self.first, self.told = "", 1, 0.0, 0, 0.0
+
+    def start(self, label: str, total: int, done: int) -> None:
+        self.label, self.total, self.first = label, total, done
+        self.begun = self.told = time.monotonic()
+
+    def advance(self, step: int, text: str) -> None:
+        now = time.monotonic()
+        if now - self.told >= self.every or step == self.total:
+            self.told = now
+            left = (now - self.begun) / max(step - self.first, 1) * (self.total - step)
+            print(f"{self.label}: step {step}/{self.total}  {text}  {left:.0f} s left", flush=True)
+
+    def note(self, text: str) -> None:
+        print(text, flush=True)
+
+    def stop(self) -> None:
+        pass
+
+
+class Bar:
+    """A live bar in a terminal."""
+
+    def __init__(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[text]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+        )
+        self.task = None
+
+    def start(self, label: str, total: int, done: int) -> None:
+        self.progress.start()
+        self.task = self.progress.add_task(label, total=total, completed=done, text="")
+
+    def advance(self, step: int, text: str) -> None:
+        if self.task is not None:
+            self.progress.update(self.task, completed=step, text=text)
+
+    def note(self, text: str) -> None:
+        self.progress.console.print(text, highlight=False, markup=False)
+
+    def stop(self) -> None:
+        self.progress.stop()
+
+
+def choose_show(progress: bool) -> Show:
+    """The bar in a terminal, lines elsewhere, nothing if not wanted."""
+    if not progress:
+        return Silent()
+    return Bar() if sys.stderr.isatty() and sys.stdout.isatty() else Lines()
+
+
+class showing:  # noqa: N801
+    """Context that stops a `Show` whatever happens."""
+
+    def __init__(self, show: Show) -> None:
+        self.show = show
+
+    def __enter__(self) -> Show:
+        return self.show
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.show.stop()

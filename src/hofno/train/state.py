@@ -1,0 +1,117 @@
+"""All that a run needs to go on to the same bits: weights, optimiser, averages, random numbers, position, history.
+
+A checkpoint is a folder `checkpoints/step-<n>` of safetensors and JSON with a manifest, see `hofno.storage`. The order of the
+data is a function of seed and epoch, and the learning rate of the step, so neither needs to be stored.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hofno import storage
+from hofno.errors import CheckpointError
+from hofno.surrogate import load_weights
+from hofno.train.optim import Optimisers
+
+KEEP = 2
+
+
+@dataclass
+class Position:
+    """Where a run stands: the next batch of the next epoch, and what has been seen on the way."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    seconds: float = 0.0
+    best: float | None = None
+    history: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class TrainState:
+    """The live objects of a run."""
+
+    model: nn.Module
+    optimisers: Optimisers
+    position: Position
+    average: dict[str, Tensor] | None = None
+    best_weights: dict[str, Tensor] | None = None
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """What makes bits differ between machines."""
+    return {
+        "device": device_name(device),
+        "threads": torch.get_num_threads(),
+        "versions": {name: version(name) for name in ("hofno", "torch", "numpy")},
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The GPU's name, or the CPU's architecture and instruction set."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"CPU ({torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads)"
+
+
+def save(state: TrainState, folder: Path, run_hash: str, device: torch.device) -> Path:
+    """Write a checkpoint and drop all but the newest ones."""
+    tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
+    tensors |= {f"optimiser.{k}": v for k, v in state.optimisers.tensors().items()}
+    for prefix, weights in (("average", state.average), ("best", state.best_weights)):
+        tensors |= {f"{prefix}.{k}": v for k, v in (weights or {}).items()}
+    tensors["random.cpu"] = torch.get_rng_state()
+    if device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    position = dict(vars(state.position))
+    files = {
+        "state.safetensors": storage.tensor_bytes(tensors),
+        "position.json": (json.dumps(position, allow_nan=False) + "\n").encode(),
+    }
+    path = folder / f"step-{state.position.step:09d}"
+    meta = {"kind": "checkpoint", "run_hash": run_hash, "environment": environment(device)}
+    storage.save_folder(path, files, meta)
+    storage.prune_checkpoints(folder, KEEP)
+    return path
+
+
+def restore(state: TrainState, folder: Path, run_hash: str, device: torch.device, report: Any) -> Path | None:
+    """Continue from the newest sound checkpoint of a run, if there is one."""
+    path = storage.newest_checkpoint(folder, report)
+    if path is None:
+        return None
+    meta = storage.verify_folder(path)
+    if meta.get("run_hash") != run_hash:
+        raise CheckpointError(
+            f"{path} belongs to another spec (hash {meta.get('run_hash')}, this run has {run_hash}); "
+            "resume with the spec in the run folder, or start a new run"
+        )
+    then, now = meta.get("environment", {}), environment(device)
+    changed = [key for key in now if then.get(key) != now[key]]
+    if changed:
+        report(f"note: {', '.join(changed)} changed since the checkpoint, so the last bits may differ from an unbroken run")
+    tensors = storage.read_tensors(path / "state.safetensors")
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+    load_weights(state.model, part("model."), path)
+    state.optimisers.load_tensors(part("optimiser."))
+    for name, weights in (("average", state.average), ("best_weights", state.best_weights)):
+        saved = part("average." if name == "average" else "best.")
+        if saved and (weights is not None or name == "best_weights"):
+            setattr(state, name, {k: v.to(device) for k, v in saved.items()})
+    torch.set_rng_state(tensors["random.cpu"])
+    if device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+    state.position = Position(**storage.read_json(path / "position.json"))
+    return path

@@ -1,0 +1,100 @@
+"""One training step, eager or captured in a CUDA graph. Both run the same kernels on the same numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from hofno.errors import SpecError
+from hofno.spec import TrainSpec
+from hofno.train.losses import LOSSES
+from hofno.train.optim import Optimisers
+from hofno.train.precision import autocast
+
+WARMUP_STEPS = 3
+
+
+class Step:
+    """Forward, loss, backward, clipping, optimiser, weight average, for a batch of row indices."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimisers: Optimisers,
+        average: dict[str, Tensor] | None,
+        data: tuple[Tensor, Tensor],
+        target_scale: tuple[Tensor, Tensor],
+        spec: TrainSpec,
+    ) -> None:
+        self.model, self.optimisers, self.average = model, optimisers, average
+        self.x, self.y = data
+        self.scale = target_scale
+        self.spec = spec
+        self.device = self.x.device
+        self.forward = torch.compile(model, dynamic=False) if spec.compile else model
+        self.loss = LOSSES[spec.loss]
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+        self.indices = torch.zeros(spec.batch_size, dtype=torch.long, device=self.device)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        if spec.cuda_graph:
+            if self.device.type != "cuda":
+                raise SpecError("train.cuda_graph needs a CUDA device; set train.cuda_graph=false or device='cuda'")
+            self._capture()
+
+    def __call__(self, indices: Tensor) -> None:
+        """Train on the given rows and add the batch's summed loss to `loss_sum`."""
+        if self.graph is not None and len(indices) == self.spec.batch_size:
+            self.indices.copy_(indices)
+            self.graph.replay()
+        else:
+            self._run(indices)
+
+    def _run(self, indices: Tensor) -> None:
+        for p in self.parameters:
+            p.grad = None
+        target = self.y.index_select(0, indices)
+        with autocast(self.spec.precision, self.device):
+            prediction = self.forward(self.x.index_select(0, indices))
+        loss = self.loss(prediction.float(), target, *self.scale)
+        loss.backward()
+        if self.spec.clip > 0.0:
+            nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
+        self.optimisers.step()
+        if self.average is not None:
+            with torch.no_grad():
+                live = self.model.state_dict()
+                torch._foreach_lerp_(
+                    list(self.average.values()), [live[k] for k in self.average], 1.0 - self.spec.ema
+                )
+        self.loss_sum += loss.detach().double() * len(indices)
+
+    def _capture(self) -> None:
+        """Record `_run` once on a side stream, leaving weights, optimiser, averages and random numbers as they were."""
+        kept = {k: v.clone() for k, v in self._live().items()}
+        existed = set(self.optimisers.tensors())
+        random = torch.cuda.get_rng_state(self.device)
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARMUP_STEPS):
+                self._run(self.indices)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._run(self.indices)
+        torch.cuda.set_rng_state(random, self.device)
+        with torch.no_grad():
+            for key, value in self._live().items():
+                if key in kept:
+                    value.copy_(kept[key])
+            for key, value in self.optimisers.tensors().items():
+                if key not in existed:
+                    value.zero_()
+
+    def _live(self) -> dict[str, Tensor]:
+        """Every tensor a step changes."""
+        live = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        live |= {f"optimiser.{k}": v for k, v in self.optimisers.tensors().items()}
+        live |= {f"average.{k}": v for k, v in (self.average or {}).items()}
+        return live | {"loss_sum": self.loss_sum}

@@ -1,0 +1,1 @@
+"""The transforms of the library; no other package calls an FFT."""

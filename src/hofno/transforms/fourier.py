@@ -1,0 +1,244 @@
+r"""Truncated real Fourier transform of channel-last fields, as matrix products and as plain rfftn.
+
+Forward and inverse, for a real field u on N = N1 x ... x Nd points and the kept modes K:
+
+    û(k) = 1/N  sum_x u(x) exp(-2 pi i k.x/N),   k in K
+    u(x) = Re sum_{k in K} c(k_d) û(k) exp(+2 pi i k.x/N),   c = 1 at k_d = 0 and at Nyquist, else 2
+
+so û are Fourier-series coefficients: they mean the same function at every resolution. Layouts:
+
+    field     (b, n1, ..., nd, c)
+    spectrum  (b, 2, K1, ..., Kd, c)      axis 1 holds real and imaginary part; no complex tensor
+
+Matrix products. Axes are transformed one at a time, last axis first, each as one batched product with a real
+cosine/sine matrix whose rows and columns are ordered so that nothing is ever transposed:
+
+    (b.., W, c)          -> (b.., 2 M, c)            [2M x W]
+    (b.., H 2, M c)      -> (b.., 2 K, M c)          [2K x 2H]
+
+A field that is zero on the end of a longer, padded domain needs only the first n columns of the padded matrix, and
+cropping needs only the first n rows of the inverse: domain padding is free.
+
+Which is faster. `choose_method` compares the multiply-adds of the products with the work of the FFT on the padded
+domain; the weight between the two was measured (`FFT_WEIGHT`). `hofno bench transform` measures it again.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hofno.geometry import ModeSet, axis_wavenumbers, wavenumbers
+
+Method = Literal["auto", "matmul", "fft"]
+METHODS: tuple[Method, ...] = ("auto", "matmul", "fft")
+Shape = tuple[int, ...]
+
+# One butterfly stage of the FFT costs as much as this many multiply-adds of a matrix product.
+FFT_WEIGHT = {"cpu": 60.0, "cuda": 100.0}
+
+_matrices: dict[tuple[object, ...], Tensor] = {}
+
+
+def _cached(key: tuple[object, ...], make, like: Tensor) -> Tensor:
+    """Build a matrix once per device and precision; float64 inside, so every precision gets the best rounding."""
+    key = (*key, like.device, like.dtype)
+    found = _matrices.get(key)
+    if found is None:
+        # a matrix first met under inference_mode must stay usable in training
+        with torch.inference_mode(False), torch.no_grad():
+            found = make().to(device=like.device, dtype=like.dtype).contiguous()
+        _matrices[key] = found
+    return found
+
+
+def _angles(points: int, total: int, ks: Shape) -> Tensor:
+    """2 pi k x / total with the integer product reduced first, so that large grids lose no digits. (points, K)"""
+    x = torch.arange(points, dtype=torch.int64)
+    k = torch.tensor(ks, dtype=torch.int64)
+    return torch.outer(x, k).remainder(total).double() * (2 * math.pi / total)
+
+
+def _forward_last(points: int, total: int, ks: Shape) -> Tensor:
+    angle = _angles(points, total, ks).T
+    return torch.cat((torch.cos(angle), -torch.sin(angle))) / total  # (2M, W)
+
+
+def _inverse_last(points: int, total: int, ks: Shape) -> Tensor:
+    angle = _angles(points, total, ks)
+    twice = torch.tensor([1.0 if k == 0 or 2 * k == total else 2.0 for k in ks], dtype=torch.float64)
+    return torch.cat((torch.cos(angle) * twice, -torch.sin(angle) * twice), 1)  # (W, 2M)
+
+
+def _forward_leading(points: int, total: int, ks: Shape) -> Tensor:
+    angle = _angles(points, total, ks).T
+    cos, sin = torch.cos(angle), torch.sin(angle)  # (K, H)
+    real = torch.stack((cos, sin), -1)  # columns ordered (h, re/im)
+    imag = torch.stack((-sin, cos), -1)
+    return torch.cat((real, imag)).flatten(1) / total  # (2K, 2H)
+
+
+def _inverse_leading(points: int, total: int, ks: Shape) -> Tensor:
+    angle = _angles(points, total, ks)
+    cos, sin = torch.cos(angle), torch.sin(angle)  # (H, K)
+    real = torch.cat((cos, -sin), 1)
+    imag = torch.cat((sin, cos), 1)
+    return torch.stack((real, imag), 1).flatten(0, 1)  # (2H, 2K), rows ordered (h, re/im)
+
+
+def _interpolation(points: int, total: int, fine: int) -> Tensor:
+    """Trigonometric interpolation from `total` samples (those past `points` zero) to `fine`. (fine, points)"""
+    ks = tuple(range(total // 2 + 1))
+    return _inverse_last_at(fine, total, ks) @ _forward_last(points, total, ks)
+
+
+def _inverse_last_at(fine: int, total: int, ks: Shape) -> Tensor:
+    """As `_inverse_last`, evaluated on a grid of `fine` points; Nyquist of the coarse grid enters as a cosine."""
+    angle = _angles(fine, fine, ks)
+    twice = torch.tensor([1.0 if k == 0 or 2 * k == total else 2.0 for k in ks], dtype=torch.float64)
+    nyquist = torch.tensor([0.0 if 2 * k == total else 1.0 for k in ks], dtype=torch.float64)
+    return torch.cat((torch.cos(angle) * twice, -torch.sin(angle) * twice * nyquist), 1)
+
+
+def _product(matrix: Tensor, x: Tensor, add: Tensor | None = None) -> Tensor:
+    """matrix (r, s) times every x[i] (s, t): (batch, r, t), plus `add` of that shape in the same pass."""
+    batched = matrix.expand(x.shape[0], -1, -1)
+    return torch.bmm(batched, x) if add is None else torch.baddbmm(add, batched, x)
+
+
+def multiply_adds(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet) -> float:
+    """Multiply-adds per channel of one forward transform by matrix products (the inverse costs the same)."""
+    kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
+    total = 2.0 * kept[-1] * math.prod(points)
+    spectrum = kept[-1]
+    for axis in range(len(points) - 2, -1, -1):
+        total += 4.0 * kept[axis] * spectrum * math.prod(points[: axis + 1])
+        spectrum *= kept[axis]
+    return total
+
+
+def choose_method(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, device: str) -> Method:
+    """Matrix products unless they need more work than the FFT of the padded domain, weighted as measured."""
+    size = math.prod(padded)
+    fft = FFT_WEIGHT.get(device, FFT_WEIGHT["cpu"]) * size * math.log2(max(size, 2)) / 2
+    return "matmul" if multiply_adds(points, padded, modes, mode_set) <= fft else "fft"
+
+
+def _resolve(method: Method, points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, x: Tensor) -> Method:
+    return choose_method(points, padded, modes, mode_set, x.device.type) if method == "auto" else method
+
+
+def forward(
+    x: Tensor, modes: Shape, mode_set: ModeSet = "symmetric", padded: Shape | None = None, method: Method = "auto"
+) -> Tensor:
+    """Kept Fourier coefficients of a field that is zero from `x`'s shape up to `padded`. Field -> spectrum."""
+    points = tuple(x.shape[1:-1])
+    padded = padded or points
+    if _resolve(method, points, padded, modes, mode_set, x) == "fft":
+        return _forward_fft(x, modes, mode_set, padded)
+    batch, channels, last = x.shape[0], x.shape[-1], len(points) - 1
+    ks = axis_wavenumbers(modes[last], mode_set, last=True)
+    key = ("forward_last", points[last], padded[last], ks)
+    matrix = _cached(key, lambda: _forward_last(points[last], padded[last], ks), x)
+    y = _product(matrix, x.reshape(-1, points[last], channels))
+    tail = modes[last] * channels
+    for axis in range(last - 1, -1, -1):
+        n, total = points[axis], padded[axis]
+        ks = axis_wavenumbers(modes[axis], mode_set, last=False)
+        key = ("forward_leading", n, total, ks)
+        matrix = _cached(key, lambda n=n, total=total, ks=ks: _forward_leading(n, total, ks), x)
+        y = _product(matrix, y.reshape(-1, 2 * n, tail))
+        tail *= len(ks)
+    kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
+    return y.reshape(batch, 2, *kept, channels)
+
+
+def inverse(
+    spectrum: Tensor,
+    points: Shape,
+    modes: Shape,
+    mode_set: ModeSet = "symmetric",
+    padded: Shape | None = None,
+    method: Method = "auto",
+    add: Tensor | None = None,
+) -> Tensor:
+    """The field of the given coefficients on the first `points` of `padded` samples, plus `add`. Spectrum -> field."""
+    padded = padded or points
+    if _resolve(method, points, padded, modes, mode_set, spectrum) == "fft":
+        field = _inverse_fft(spectrum, points, modes, mode_set, padded)
+        return field if add is None else field + add
+    batch, channels, last = spectrum.shape[0], spectrum.shape[-1], len(points) - 1
+    kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
+    tail = math.prod(kept) * channels
+    y = spectrum
+    for axis in range(last):
+        n, total = points[axis], padded[axis]
+        ks = axis_wavenumbers(modes[axis], mode_set, last=False)
+        key = ("inverse_leading", n, total, ks)
+        matrix = _cached(key, lambda n=n, total=total, ks=ks: _inverse_leading(n, total, ks), spectrum)
+        tail //= len(ks)
+        y = _product(matrix, y.reshape(-1, 2 * len(ks), tail))
+    ks = axis_wavenumbers(modes[last], mode_set, last=True)
+    key = ("inverse_last", points[last], padded[last], ks)
+    matrix = _cached(key, lambda: _inverse_last(points[last], padded[last], ks), spectrum)
+    residual = None if add is None else add.reshape(-1, points[last], channels)
+    field = _product(matrix, y.reshape(-1, 2 * len(ks), channels), residual)
+    return field.reshape(batch, *points, channels)
+
+
+def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None) -> Tensor:
+    """The trigonometric interpolant of `x` (zero up to `padded`) on a finer grid. (b, *n, c) -> (b, *fine, c)"""
+    points = tuple(x.shape[1:-1])
+    padded = padded or points
+    channels = x.shape[-1]
+    y, tail = x, channels
+    for axis in range(len(points) - 1, -1, -1):
+        n, total, target = points[axis], padded[axis], fine[axis]
+        key = ("interpolate", n, total, target)
+        matrix = _cached(key, lambda n=n, total=total, target=target: _interpolation(n, total, target), x)
+        y = _product(matrix, y.reshape(-1, n, tail))
+        tail *= target
+    return y.reshape(x.shape[0], *fine, channels)
+
+
+def indicator(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, like: Tensor) -> Tensor:
+    """Kept coefficients of the function that is 1 on the padding and 0 on the first `points`. (2, K1, ..., Kd)"""
+
+    def make() -> Tensor:
+        ones = torch.ones((1, *points, 1), dtype=torch.float64)
+        inside = forward(ones, modes, mode_set, padded, "matmul")[0, ..., 0]
+        outside = -inside
+        outside[(0,) * outside.ndim] += 1.0
+        return outside
+
+    return _cached(("indicator", points, padded, modes, mode_set), make, like)
+
+
+def _forward_fft(x: Tensor, modes: Shape, mode_set: ModeSet, padded: Shape) -> Tensor:
+    axes = tuple(range(1, x.ndim - 1))
+    spectrum = torch.fft.rfftn(x, s=padded, dim=axes, norm="forward")
+    spectrum = spectrum.narrow(axes[-1], 0, modes[-1])
+    for axis, m, n in zip(axes[:-1], modes[:-1], padded[:-1], strict=True):
+        ks = axis_wavenumbers(m, mode_set, last=False)
+        negative = len(ks) - m
+        parts = (spectrum.narrow(axis, 0, m), spectrum.narrow(axis, n - negative, negative))
+        spectrum = torch.cat(parts, axis) if negative else parts[0]
+    return torch.stack((spectrum.real, spectrum.imag), 1)
+
+
+def _inverse_fft(spectrum: Tensor, points: Shape, modes: Shape, mode_set: ModeSet, padded: Shape) -> Tensor:
+    axes = tuple(range(1, len(points) + 1))
+    full = torch.complex(spectrum[:, 0], spectrum[:, 1])
+    for axis, m, n in zip(axes[:-1], modes[:-1], padded[:-1], strict=True):
+        ks = axis_wavenumbers(m, mode_set, last=False)
+        negative = len(ks) - m
+        gap = list(full.shape)
+        gap[axis] = n - len(ks)
+        full = torch.cat((full.narrow(axis, 0, m), full.new_zeros(gap), full.narrow(axis, m, negative)), axis)
+    field = torch.fft.irfftn(full, s=padded, dim=axes, norm="forward")
+    for axis, n in zip(axes, points, strict=True):
+        field = field.narrow(axis, 0, n)
+    return field

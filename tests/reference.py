@@ -1,0 +1,150 @@
+r"""Slow, obvious float64 references: explicit Fourier sums in numpy, one wavenumber at a time.
+
+    û(k) = 1/N sum_x u(x) exp(-2 pi i k.x/N)      u(x) = Re sum_k c(k_d) û(k) exp(2 pi i k.x/N)
+
+Nothing here calls a transform of the library; a layer is read only for its parameters.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hofno.layers.factors import DenseFactors, IdentityFactors, SharedFactors, StructuredFactors
+from hofno.layers.spectral import HigherOrderSpectralConv
+
+Shape = tuple[int, ...]
+Array = np.ndarray
+
+
+def as_array(tensor: Tensor) -> Array:
+    return tensor.detach().double().numpy()
+
+
+def kept(modes: Shape, mode_set: str) -> list[list[int]]:
+    """Kept wavenumbers of every axis, in storage order."""
+    axes = [list(range(m)) + list(range(-m if mode_set == "reference" else 1 - m, 0)) for m in modes[:-1]]
+    return [*axes, list(range(modes[-1]))]
+
+
+def wave(k: Shape, shape: Shape) -> Array:
+    """exp(2 pi i k.x/N) at every point of a grid."""
+    phase = np.zeros(shape)
+    for axis, (wavenumber, n) in enumerate(zip(k, shape, strict=True)):
+        x = np.arange(n).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        phase = phase + wavenumber * x / n
+    return np.exp(2j * math.pi * phase)
+
+
+def pad(u: Array, padded: Shape) -> Array:
+    """Zeros at the end of every axis of (*n, c)."""
+    ends = [(0, big - n) for n, big in zip(u.shape[:-1], padded, strict=True)]
+    return np.pad(u, [*ends, (0, 0)])
+
+
+def crop(u: Array, points: Shape) -> Array:
+    return u[tuple(slice(n) for n in points)]
+
+
+def coefficients(u: Array, ks: list[list[int]]) -> Array:
+    """Fourier coefficients of (*n, c) at the product of the given wavenumbers: complex (K1, .., Kd, c)."""
+    shape, axes = u.shape[:-1], tuple(range(u.ndim - 1))
+    rows = [(u * wave(k, shape).conj()[..., None]).mean(axes) for k in itertools.product(*ks)]
+    return np.stack(rows).reshape(*(len(axis) for axis in ks), u.shape[-1])
+
+
+def field(spectrum: Array, ks: list[list[int]], shape: Shape) -> Array:
+    """The real field (*shape, c) of kept coefficients, the negative half of the last axis being implied."""
+    rows = spectrum.reshape(-1, spectrum.shape[-1])
+    out = np.zeros((*shape, spectrum.shape[-1]))
+    for k, row in zip(itertools.product(*ks), rows, strict=True):
+        count = 1 if k[-1] == 0 or 2 * k[-1] == shape[-1] else 2
+        out += count * (row * wave(k, shape)[..., None]).real
+    return out
+
+
+def interpolate(u: Array, fine: Shape) -> Array:
+    """The trigonometric interpolant of (*n, c) on another grid; Nyquist enters as a cosine."""
+    shape = u.shape[:-1]
+    ks = [list(range(-(n // 2), n // 2 + 1)) for n in shape]
+    spectrum = coefficients(u, ks)
+    out = np.zeros((*fine, u.shape[-1]), dtype=complex)
+    for k, row in zip(itertools.product(*ks), spectrum.reshape(-1, u.shape[-1]), strict=True):
+        share = math.prod(0.5 if 2 * abs(q) == n else 1.0 for q, n in zip(k, shape, strict=True))
+        out += share * row * wave(k, fine)[..., None]
+    assert np.abs(out.imag).max() < 1e-12 * max(1.0, np.abs(out.real).max())
+    return out.real
+
+
+def factor_maps(layer: HigherOrderSpectralConv) -> tuple[list[Array], list[Array]]:
+    """The matrices A_i and biases b_i of a layer's m factors, whatever their structure."""
+    factors, order, width = layer.factors, layer.order, layer.width
+    if isinstance(factors, IdentityFactors):
+        return [np.eye(width)] * order, [np.zeros(width)] * order
+    if isinstance(factors, SharedFactors):
+        return [as_array(factors.linear.weight)] * order, [as_array(factors.linear.bias)] * order
+    if isinstance(factors, StructuredFactors):
+        maps = [np.zeros((width, width)) for _ in range(order)]
+        for index in range(order):
+            if factors.scale is not None:
+                maps[index] = maps[index] + np.diag(as_array(factors.scale)[index])
+            if factors.up is not None and factors.down is not None:
+                up = as_array(factors.up)[index]  # (r, c)
+                down = np.split(as_array(factors.down.weight), order)[index]  # (r, c)
+                maps[index] = maps[index] + up.T @ down
+        return maps, list(as_array(factors.bias))
+    linear = factors.linear if isinstance(factors, DenseFactors) else factors
+    assert isinstance(linear, torch.nn.Linear)
+    return np.split(as_array(linear.weight), order), np.split(as_array(linear.bias), order)
+
+
+def complex_weight(weight: Tensor) -> Array:
+    stored = as_array(weight)
+    return stored[..., 0] + 1j * stored[..., 1]
+
+
+def apply_filter(layer: HigherOrderSpectralConv, spectrum: Array) -> Array:
+    weight = complex_weight(layer.filter.weight)
+    if weight.ndim == spectrum.ndim:  # depthwise
+        return spectrum * weight
+    return (spectrum[..., :, None] * weight).sum(-2)
+
+
+def higher_order(layer: HigherOrderSpectralConv, v: Tensor) -> Array:
+    """The layer on (b, *n, c): pad, form the product (on a huge grid if dealiased), filter, crop."""
+    return np.stack([_one_sample(layer, sample) for sample in as_array(v)])
+
+
+def _one_sample(layer: HigherOrderSpectralConv, v: Array) -> Array:
+    points = v.shape[:-1]
+    padded = tuple(n + int(layer.domain_padding * n) for n in points)
+    huge = tuple(2 * (layer.order + 1) * n + 1 for n in padded)
+    ks = kept(layer.modes, layer.mode_set)
+    v = pad(v, padded)
+    maps, biases = factor_maps(layer)
+    if layer.multipliers is None:
+        v = interpolate(v, huge) if layer.dealias else v
+        factors = [v @ a.T + b for a, b in zip(maps, biases, strict=True)]
+    else:
+        multipliers = np.split(complex_weight(layer.multipliers.weight), layer.order, axis=-1)
+        grid = huge if layer.dealias else padded
+        factors = [
+            field(r * coefficients(v @ a.T + b, ks), ks, grid)
+            for a, b, r in zip(maps, biases, multipliers, strict=True)
+        ]
+    z = np.ones_like(factors[0])
+    for factor in factors:
+        z = z * factor
+    return crop(field(apply_filter(layer, coefficients(z, ks)), ks, padded), points)
+
+
+def relative(found: Tensor | Array, expected: Tensor | Array) -> float:
+    """||found - expected|| / ||expected||."""
+    a = as_array(found) if isinstance(found, Tensor) else found
+    b = as_array(expected) if isinstance(expected, Tensor) else expected
+    assert a.shape == b.shape, f"{a.shape} against {b.shape}"
+    return float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-300))

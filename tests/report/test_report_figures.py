@@ -1,0 +1,200 @@
+"""Figures: the right data on the right axes, in the colours of the paper, without touching global state."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from hofno.errors import HofnoError
+from hofno.report import figures, published, tables
+from hofno.report.drawing import series_styles
+
+
+def visible(figure: Figure) -> list[Any]:
+    """Panels with a title, in reading order; colour bars have none."""
+    return [axis for axis in figure.axes if axis.get_visible() and axis.get_title()]
+
+
+def draws(figure: Figure) -> bool:
+    """Does it render? Warnings are errors in this suite."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=40)
+    return buffer.getvalue().startswith(b"\x89PNG")
+
+
+def test_importing_report_loads_no_matplotlib() -> None:
+    code = "import sys, hofno.report; assert 'matplotlib' not in sys.modules, 'matplotlib was imported'"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_fields_in_two_dimensions() -> None:
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(size=(2, 2, 8, 6)), generator.normal(size=(2, 1, 8, 6))
+    figure = figures.fields(x, y, {"FNO": 1.5 * y, "HO-FNO order 2": y + 0.01}, sample=1)
+    panels = visible(figure)
+    error = np.linalg.norm(np.full_like(y[1], 0.01)) / np.linalg.norm(y[1])
+    assert [axis.get_title() for axis in panels] == [
+        *("input 1", "input 2", "truth", "FNO", "HO-FNO order 2"),
+        *("error, rel. L2 0.500", f"error, rel. L2 {error:.3g}"),
+    ]
+    truth, prediction, wrong = (panels[index].images[0] for index in (2, 3, 5))
+    assert truth.get_clim() == prediction.get_clim() == pytest.approx((y[1].min(), y[1].max()))
+    assert wrong.get_clim() == pytest.approx((-0.5 * abs(y[1]).max(), 0.5 * abs(y[1]).max()))
+    np.testing.assert_allclose(np.asarray(prediction.get_array()), 1.5 * y[1, 0].T)
+    assert draws(figure)
+
+
+def test_fields_in_one_dimension_are_lines() -> None:
+    y = np.sin(np.linspace(0, 6, 32))[None, None]
+    figure = figures.fields(y, y, {"HO-FNO order 3": 1.1 * y})
+    titles = [axis.get_title() for axis in visible(figure)]
+    assert titles == ["input", "truth", "HO-FNO order 3 (dashed: truth)", "error, rel. L2 0.100"]
+    prediction = visible(figure)[2]
+    np.testing.assert_allclose(prediction.lines[0].get_ydata(), y[0, 0])
+    np.testing.assert_allclose(prediction.lines[1].get_ydata(), 1.1 * y[0, 0])
+    assert to_hex(prediction.lines[1].get_color()) == "#1e88e5"
+    assert draws(figure)
+
+
+def test_fields_in_three_dimensions_show_the_middle_slice() -> None:
+    y = np.random.default_rng(0).normal(size=(1, 2, 5, 4, 3))
+    figure = figures.fields(y[:, :1], y, {"a": y, "b": y + 1, "c": y})
+    assert figure.get_suptitle() == "Middle slice of 3-D fields: index 2 of 5 along the first axis"
+    truth = next(axis for axis in visible(figure) if axis.get_title() == "truth 2")
+    np.testing.assert_allclose(np.asarray(truth.images[0].get_array()), y[0, 1, 2].T)
+    assert {"b, channel 1", "b, channel 2"} <= {axis.get_title() for axis in visible(figure)}
+    assert draws(figure)
+
+
+def test_fields_survive_a_broken_prediction_and_a_zero_truth() -> None:
+    zero = np.zeros((1, 1, 4, 4))
+    figure = figures.fields(zero, zero, {"a": np.full_like(zero, np.nan)})
+    assert visible(figure)[-1].get_title() == "error, rel. L2 undefined (truth is 0)"
+    assert draws(figure)
+
+
+def test_fields_refuse_what_does_not_fit() -> None:
+    y = np.zeros((1, 1, 4, 4))
+    with pytest.raises(HofnoError, match=r"shape \(1, 4, 4\), got \(1, 4, 3\) from 'a'"):
+        figures.fields(y, y, {"a": y[..., :3]})
+    with pytest.raises(HofnoError, match="expected sample 1"):
+        figures.fields(y, y, {"a": y}, sample=1)
+    with pytest.raises(HofnoError, match="at least one prediction"):
+        figures.fields(y, y, {})
+
+
+def test_learning_curves() -> None:
+    history = [
+        {
+            "epoch": epoch,
+            "train_loss": 1 / epoch,
+            "valid_rel_l2": 2 / epoch if epoch % 2 else None,
+            "seconds": 1,
+        }
+        for epoch in range(1, 6)
+    ]
+    figure = figures.learning_curves({"FNO": history, "HO-FNO order 2": history[:1], "diverged": []})
+    train, valid = visible(figure)
+    assert train.get_yscale() == valid.get_yscale() == "log"
+    np.testing.assert_allclose(train.lines[0].get_xydata(), [(e, 1 / e) for e in range(1, 6)])
+    np.testing.assert_allclose(valid.lines[0].get_xydata(), [(e, 2 / e) for e in (1, 3, 5)])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        "FNO",
+        "HO-FNO order 2",
+        "diverged",
+    ]
+    assert draws(figure)
+
+
+def test_curves_without_a_positive_value_still_draw() -> None:
+    rows = [{"epoch": 1, "train_loss": float("nan"), "valid_rel_l2": 0.0, "seconds": 1}]
+    assert draws(figures.learning_curves({"_hidden": rows}))
+
+
+def test_error_against_depth(results: dict[str, Any]) -> None:
+    measured = {2: tables.poisson_cells(results)}
+    figure = figures.error_against_depth(measured, {p: published.poisson(p) for p in (1, 2, 5)}, "rel_l2")
+    panels = visible(figure)
+    assert [axis.get_title() for axis in panels] == ["p = 1", "p = 2", "p = 5"]
+    middle = panels[1]
+    assert (middle.get_xscale(), middle.get_yscale()) == ("log", "log")
+    assert [tick.get_text() for tick in middle.get_xticklabels()] == ["1", "2", "4", "8", "16"]
+    hollow, solid = middle.lines[:2]
+    expected = [published.poisson(2)[1, depth]["rel_l2"][0] for depth in (1, 2, 4, 8, 16)]
+    np.testing.assert_allclose(hollow.get_ydata(), expected)
+    np.testing.assert_allclose(solid.get_xydata(), [(1, 0.3)])
+    assert (hollow.get_markerfacecolor(), hollow.is_dashed(), solid.is_dashed()) == ("white", True, False)
+    assert to_hex(hollow.get_color()) == to_hex(solid.get_color()) == "#dc4b3c"
+    assert draws(figure)
+    with pytest.raises(HofnoError, match="got 'mae'"):
+        figures.error_against_depth(measured, {}, "mae")
+
+
+def test_error_bars(results: dict[str, Any]) -> None:
+    rows = tables.summarise(results["runs"])
+    figure = figures.error_bars(rows)
+    (axis,) = figure.axes
+    assert axis.get_xscale() == "log"
+    ends = [bar.get_x() + bar.get_width() for bar in axis.patches]
+    assert ends == pytest.approx([0.3, 0.031, 0.03])
+    assert [text.get_text() for text in axis.texts] == ["0.300", "0.0310", "0.0300"]
+    assert [tick.get_text() for tick in axis.get_yticklabels()] == [row.label for row in rows]
+    assert [to_hex(bar.get_facecolor()) for bar in axis.patches] == ["#dc4b3c", "#2ea043", "#8e44ad"]
+    assert axis.get_xlim()[0] < 0.03
+    assert axis.get_xlim()[1] > 0.301
+    assert draws(figure)
+
+
+def test_error_bars_refuse_rows_they_cannot_show(results: dict[str, Any]) -> None:
+    for run in results["runs"]:
+        run["metrics"] = {"rel_l2": 0.0}
+    with pytest.raises(HofnoError, match="positive"):
+        figures.error_bars(tables.summarise(results["runs"]))
+    for run in results["runs"]:
+        run["metrics"] = {"mse": 1.0}
+    with pytest.raises(HofnoError, match="expected rel_l2 for every row"):
+        figures.error_bars(tables.summarise(results["runs"]))
+
+
+def test_per_sample_counts_failures_as_large() -> None:
+    figure = figures.per_sample({"FNO": [0.4, 0.1, np.nan, 0.2], "U-Net": np.full((2, 2), 0.3)})
+    curve, median = figure.axes[0].lines[:2]
+    drawn = np.asarray(curve.get_xydata())
+    np.testing.assert_allclose(drawn[:3], [(0.1, 0.25), (0.2, 0.5), (0.4, 0.75)])
+    assert np.isnan(drawn[3, 0])
+    np.testing.assert_allclose(median.get_xydata(), [(0.2, 0.5)])
+    assert draws(figure)
+    with pytest.raises(HofnoError, match="error of empty"):
+        figures.per_sample({"empty": []})
+
+
+def test_styles_follow_the_paper_and_tell_series_apart() -> None:
+    labels = [
+        "FNO",
+        "HO-FNO order 2",
+        "order 2, depth 4",
+        "HO-FNO order 3",
+        "order 5",
+        "F-FNO",
+        "U-Net",
+        "order 7",
+    ]
+    styles = series_styles(labels)
+    colours = [styles[label][0] for label in labels]
+    assert colours[:5] == ["#dc4b3c", "#2ea043", "#2ea043", "#1e88e5", "#8e44ad"]
+    assert len(set(colours)) == len(labels) - 1
+    assert len({styles[label][:2] for label in labels}) == len(labels)
+
+
+def test_labels_are_never_mathematics_and_settings_are_left_alone() -> None:
+    before = dict(matplotlib.rcParams)
+    assert draws(figures.per_sample({r"costs $\broken{ and $": [0.1, 0.2]}))
+    assert dict(matplotlib.rcParams) == before

@@ -1,0 +1,66 @@
+"""The published Poisson numbers: complete, well formed, and equal to print where spot-checked."""
+
+from __future__ import annotations
+
+import pytest
+
+from hofno.errors import HofnoError
+from hofno.report import published
+
+
+def test_there_are_eighty_cells_of_four_numbers() -> None:
+    numbers = [
+        value
+        for degree in published.POISSON_DEGREES
+        for cell in published.poisson(degree).values()
+        for pair in cell.values()
+        for value in pair
+    ]
+    assert len(numbers) == 80 * 4
+    assert all(0 < value < 2 and round(value, published.POISSON_DECIMALS) == value for value in numbers)
+
+
+@pytest.mark.parametrize("degree", published.POISSON_DEGREES)
+def test_every_order_and_depth_is_there(degree: int) -> None:
+    expected = {(order, depth) for order in (1, 2, 3, 5) for depth in (1, 2, 4, 8, 16)}
+    cells = published.poisson(degree)
+    assert set(cells) == expected
+    assert all(set(cell) == {"mse", "rel_l2"} for cell in cells.values())
+    assert all(std < mean for cell in cells.values() for mean, std in cell.values())
+
+
+@pytest.mark.parametrize(
+    ("degree", "order", "depth", "mse", "rel_l2"),
+    [
+        (1, 1, 1, (0.00457, 0.00059), (0.06932, 0.00424)),
+        (1, 3, 1, (0.00273, 0.00022), (0.05359, 0.00219)),
+        (1, 5, 16, (0.00300, 0.00042), (0.05358, 0.00349)),
+        (2, 1, 1, (0.09514, 0.00333), (0.32724, 0.00524)),
+        (2, 2, 8, (0.00021, 0.00002), (0.01465, 0.00054)),
+        (2, 5, 4, (0.00090, 0.00073), (0.02538, 0.00807)),
+        (3, 2, 1, (0.53714, 0.03983), (0.75098, 0.02441)),
+        (3, 5, 8, (0.00164, 0.00086), (0.03724, 0.00987)),
+        (5, 1, 16, (1.20773, 0.00633), (1.11114, 0.00539)),
+        (5, 3, 2, (1.39929, 0.02853), (1.20560, 0.01451)),
+        (5, 5, 2, (0.00430, 0.00176), (0.06429, 0.01470)),
+    ],
+)
+def test_printed_values(
+    degree: int, order: int, depth: int, mse: tuple[float, float], rel_l2: tuple[float, float]
+) -> None:
+    assert published.poisson(degree)[order, depth] == {"mse": mse, "rel_l2": rel_l2}
+
+
+def test_unpublished_degree_is_refused() -> None:
+    with pytest.raises(HofnoError, match=r"one of \(1, 2, 3, 5\), got 4"):
+        published.poisson(4)
+
+
+def test_source_says_what_mse_means() -> None:
+    assert "mse is on standardised targets" in published.poisson_source()
+    assert "Higher-Order Fourier Neural Operator" in published.poisson_source()
+
+
+def test_a_caller_cannot_change_the_data() -> None:
+    published.poisson(1).clear()
+    assert len(published.poisson(1)) == 20

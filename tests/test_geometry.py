@@ -1,0 +1,92 @@
+"""Coordinates, wavenumbers and padded sizes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hofno.errors import HofnoError, ShapeError, SpecError
+from hofno.geometry import (
+    MODE_SETS,
+    Grid,
+    ModeSet,
+    axis_coordinates,
+    axis_wavenumbers,
+    check_mode_counts,
+    check_modes,
+    choose,
+    grid_coordinates,
+    modes_held,
+    padded_shape,
+    wavenumbers,
+)
+
+
+def test_wavenumbers_are_stored_as_the_two_conventions_say() -> None:
+    assert wavenumbers((3, 2)) == ((0, 1, 2, -2, -1), (0, 1))
+    assert wavenumbers((3, 2), "reference") == ((0, 1, 2, -3, -2, -1), (0, 1))
+    assert wavenumbers((4,), "reference") == wavenumbers((4,)) == ((0, 1, 2, 3),)
+    assert wavenumbers((1, 1, 1)) == ((0,), (0,), (0,))
+
+
+@given(st.integers(2, 40), st.sampled_from(MODE_SETS), st.booleans())
+def test_modes_held_is_the_largest_count_without_two_equal_waves(n: int, mode_set: ModeSet, last: bool) -> None:
+    def distinct(modes: int) -> bool:
+        ks = axis_wavenumbers(modes, mode_set, last)
+        folded = {k % n for k in ks}
+        if last:  # and no kept wave may be the negative of another one
+            return len(folded) == len(ks) and all((-k) % n not in folded or (2 * k) % n == 0 for k in ks)
+        return len(folded) == len(ks)
+
+    held = modes_held(n, mode_set, last)
+    assert distinct(held) and not distinct(held + 1)
+
+
+def test_check_modes_names_the_axis_and_what_it_holds() -> None:
+    check_modes((4, 5), "symmetric", (7, 8))
+    with pytest.raises(ShapeError, match=r"modes\[0\]=5 is more than an axis of 8 points holds \(at most 4\)"):
+        check_modes((5, 5), "symmetric", (8, 8))
+    with pytest.raises(ShapeError, match=r"modes\[0\]=4 is more than an axis of 7 points holds \(at most 3\)"):
+        check_modes((4, 4), "reference", (7, 8))
+    with pytest.raises(ShapeError, match="2 spatial axes; the field has 3"):
+        check_modes((4, 4), "symmetric", (8, 8, 8))
+
+
+@pytest.mark.parametrize("modes", [(), (1, 2, 3, 4), (0,), (3, -1)])
+def test_mode_counts_that_mean_nothing_are_refused(modes: tuple[int, ...]) -> None:
+    with pytest.raises(SpecError, match="modes"):
+        check_mode_counts(modes)
+
+
+def test_padding_by_two_thirds_is_the_integer_rule_of_the_released_code() -> None:
+    for n in range(1, 3000):
+        assert padded_shape((n,), 2 / 3) == (n + int(2 * n / 3),)
+    assert padded_shape((8, 5), 0.0) == (8, 5)
+    assert padded_shape((8, 5), 0.5) == (12, 7)
+
+
+def test_coordinates() -> None:
+    assert torch.equal(axis_coordinates(4, "periodic"), torch.tensor([0, 0.25, 0.5, 0.75], dtype=torch.float64))
+    assert torch.equal(axis_coordinates(5, "endpoint"), torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64))
+    grid = grid_coordinates((3, 4), "periodic")
+    assert grid.shape == (3, 4, 2) and grid.dtype == torch.float64
+    assert grid[2, 1].tolist() == [2 / 3, 1 / 4]
+    with pytest.raises(SpecError, match="have no positions"):
+        axis_coordinates(4, "none")
+
+
+def test_grid_knows_whether_its_end_is_its_beginning() -> None:
+    assert Grid(shape=(4,)).coordinates()[-1].item() == 0.75
+    assert Grid(shape=(4,), periodic=False).coordinates()[-1].item() == 1.0
+    assert Grid(shape=(4, 3)).coordinates().shape == (4, 3, 2)
+    for shape in ((), (1,), (4, 1), (2, 2, 2, 2)):
+        with pytest.raises(ShapeError, match="1 to 3 axes"):
+            Grid(shape=shape)
+
+
+def test_choose_says_what_there_is() -> None:
+    assert choose("a", ("a", "b"), "letter") == "a"
+    with pytest.raises(HofnoError, match="letter must be one of a, b; got 'c'"):
+        choose("c", ("a", "b"), "letter")
