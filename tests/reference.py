@@ -18,6 +18,7 @@ from hofno.layers.factors import DenseFactors, IdentityFactors, SharedFactors, S
 from hofno.layers.spectral import HigherOrderSpectralConv
 
 Shape = tuple[int, ...]
+Wave = tuple[int, ...]
 Array = np.ndarray
 
 
@@ -122,7 +123,7 @@ def higher_order(layer: HigherOrderSpectralConv, v: Tensor) -> Array:
 def _one_sample(layer: HigherOrderSpectralConv, v: Array) -> Array:
     points = v.shape[:-1]
     padded = tuple(n + int(layer.domain_padding * n) for n in points)
-    huge = tuple(2 * (layer.order + 1) * n + 1 for n in padded)
+    huge = tuple((layer.order + 1) * n + 1 for n in padded)
     ks = kept(layer.modes, layer.mode_set)
     v = pad(v, padded)
     maps, biases = factor_maps(layer)
@@ -148,3 +149,31 @@ def relative(found: Tensor | Array, expected: Tensor | Array) -> float:
     b = as_array(expected) if isinstance(expected, Tensor) else expected
     assert a.shape == b.shape, f"{a.shape} against {b.shape}"
     return float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-300))
+
+
+def random_waves(band: int, dims: int, width: int, generator: np.random.Generator) -> dict[Wave, np.ndarray]:
+    """Coefficients v̂(k), |k_i| <= band, of a real field: v̂(-k) is the conjugate of v̂(k)."""
+    waves: dict[Wave, np.ndarray] = {}
+    for k in itertools.product(range(-band, band + 1), repeat=dims):
+        minus = tuple(-q for q in k)
+        value = generator.normal(size=width) + 1j * generator.normal(size=width)
+        waves[k] = waves[minus].conj() if minus in waves else value
+    zero = (0,) * dims
+    waves[zero] = waves[zero].real.astype(complex)
+    return waves
+
+
+def sample(waves: dict[Wave, np.ndarray], shape: Shape) -> Tensor:
+    """The real field of all given coefficients, (1, *shape, c)."""
+    total = np.zeros((*shape, next(iter(waves.values())).size), dtype=complex)
+    for k, value in waves.items():
+        total += value * wave(k, shape)[..., None]
+    assert np.abs(total.imag).max() < 1e-12 * np.abs(total.real).max()
+    return torch.from_numpy(total.real.copy())[None]
+
+
+def no_biases(layer: HigherOrderSpectralConv) -> HigherOrderSpectralConv:
+    for name, parameter in layer.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.zeros_(parameter)
+    return layer

@@ -1,16 +1,16 @@
-"""Weights of the released code: a plain restatement of its network must give what the converted model gives."""
+"""Weights of the released code: the converted model against a plain restatement of its network."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import relative
 from torch import Tensor
 
 from hofno.convert import reference
 from hofno.errors import CheckpointError, HofnoError
 from hofno.models import FNO, HOFNO
+from reference import relative
 
 TWO_THIRDS = 2 / 3
 Weights = dict[str, Tensor]
@@ -53,12 +53,16 @@ def released_weights(
 
 
 def released_network(weights: Weights, x: Tensor, padding: bool) -> Tensor:
-    """The released network restated: channel-last (b, h, w, c), rfft2 with explicit slices, pixels really padded."""
-    blocks, conv = ("fno_blocks", "fno_conv") if "fno_blocks.0.norm1.weight" in weights else ("HO_blocks", "HO_conv")
+    """The released network restated: channel-last, rfft2 with explicit slices, pixels really padded."""
+    blocks, conv = (
+        ("fno_blocks", "fno_conv") if "fno_blocks.0.norm1.weight" in weights else ("HO_blocks", "HO_conv")
+    )
     depth = sum(key.endswith(".norm1.weight") for key in weights)
     batch, height, breadth, _ = x.shape
     rows = torch.linspace(0, 1, height, dtype=x.dtype)[None, :, None, None].expand(batch, height, breadth, 1)
-    columns = torch.linspace(0, 1, breadth, dtype=x.dtype)[None, None, :, None].expand(batch, height, breadth, 1)
+    columns = torch.linspace(0, 1, breadth, dtype=x.dtype)[None, None, :, None].expand(
+        batch, height, breadth, 1
+    )
     v = torch.cat((x, rows, columns), -1) @ weights["linear_p.weight"].T + weights["linear_p.bias"]
     for index in range(depth):
         name = f"{blocks}.{index}"

@@ -8,8 +8,8 @@ r"""Weights of the authors' released two-dimensional code, as a model of this li
     HO_blocks.i.MLP.0, MLP.3                    MLP           Linear C -> e C, Linear e C -> C
     linear_q                                    projection    Linear
 
-FNO has `fno_blocks` and `fno_conv` in their place, and m = 1. Every size is read off the shapes; what they do not
-tell is whether the network was used with zero padding: that is `domain_padding` (2/3 in the released code).
+FNO has `fno_blocks` and `fno_conv` in their place, and m = 1. Every size is read off the shapes. They do not
+tell whether the network was used with zero padding: that is `domain_padding` (2/3 in the released code).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def reference(state_dict: Mapping[str, Tensor], domain_padding: float = 0.0) -> 
     """The model that holds the weights of the authors' `HO_FNO` or `FNO`.
 
     Args:
-        state_dict: tensors by name, as that network's `state_dict()` gives them; names may begin with `module.`,
-            and spectral weights may be complex or real with a trailing axis of 2.
+        state_dict: tensors by name, as the network's `state_dict()` gives them; names may begin with
+            `module.`, and spectral weights may be complex or real with a trailing axis of 2.
         domain_padding: 2/3 if the network was trained with its `two_thirds_zero_padding`, else 0.
     """
     tensors = _named_tensors(state_dict)

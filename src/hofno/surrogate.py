@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +26,7 @@ from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Grid
 from hofno.models.registry import build, model_name, parameter_counts
+from hofno.versions import versions
 
 Field = TypeVar("Field", np.ndarray, Tensor)
 
@@ -93,7 +93,7 @@ class Surrogate:
             "parameters": parameter_counts(self.model),
             "grid": {"shape": list(self.grid.shape), "periodic": self.grid.periodic},
             "stamp": self.stamp,
-            "versions": {name: version(name) for name in ("hofno", "torch", "numpy")},
+            "versions": versions(),
         }
         weights = {key: value.detach() for key, value in self.model.state_dict().items()}
         statistics = {**self.inputs.tensors("inputs"), **self.targets.tensors("targets")}

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,10 @@ def assert_equals_plain(
     fused: Callable[..., Tensor],
     plain: Callable[..., Tensor],
     inputs: Sequence[Tensor],
-    *arguments: float,
 ) -> None:
     """Values and gradients against float64, under an upstream gradient that differs everywhere."""
     doubles = [t.detach().double().requires_grad_() for t in inputs]
-    value, reference = fused(*inputs, *arguments), plain(*doubles, *arguments)
+    value, reference = fused(*inputs), plain(*doubles)
     upstream = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).to(DEVICE)
     gradients = torch.autograd.grad(value, inputs, upstream)
     references = torch.autograd.grad(reference, doubles, upstream.double())
@@ -76,28 +76,46 @@ def factor_inputs(rows: tuple[int, ...], channels: int, order: int) -> list[Tens
 
 
 def mlp_inputs(rows: tuple[int, ...], channels: int, hidden: int) -> list[Tensor]:
-    return draw(
-        (*rows, channels), (channels,), (hidden, channels), (hidden,), (channels, hidden), (channels,)
-    )
+    return draw((*rows, channels), (channels,), (hidden, channels), (hidden,), (channels, hidden), (channels,))
+
+
+def fused_factors(order: int) -> Callable[..., Tensor]:
+    return partial(kernels.norm_factors_product, order=order, eps=EPS)
+
+
+def plain_factors(order: int) -> Callable[..., Tensor]:
+    return partial(kernels.norm_factors_product_plain, order=order, eps=EPS)
+
+
+def fused_mlp(*inputs: Tensor) -> Tensor:
+    x, gain, up_weight, up_bias, down_weight, down_bias = inputs
+    return kernels.norm_mlp_residual(x, gain, up_weight, up_bias, down_weight, down_bias, EPS)
+
+
+def plain_mlp(*inputs: Tensor) -> Tensor:
+    x, gain, up_weight, up_bias, down_weight, down_bias = inputs
+    return kernels.norm_mlp_residual_plain(x, gain, up_weight, up_bias, down_weight, down_bias, EPS)
+
+
+def assert_factors(rows: tuple[int, ...], channels: int, order: int) -> None:
+    assert_equals_plain(fused_factors(order), plain_factors(order), factor_inputs(rows, channels, order))
+
+
+def assert_mlp(rows: tuple[int, ...], channels: int, hidden: int) -> None:
+    assert_equals_plain(fused_mlp, plain_mlp, mlp_inputs(rows, channels, hidden))
 
 
 @runs_kernels
 @pytest.mark.parametrize("channels", [16, 32, 64])
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 def test_norm_factors_product(channels: int, order: int) -> None:
-    inputs = factor_inputs((5, 14), channels, order)
-    assert_equals_plain(
-        kernels.norm_factors_product, kernels.norm_factors_product_plain, inputs, order, EPS
-    )
+    assert_factors((5, 14), channels, order)
 
 
 @runs_kernels
 @pytest.mark.parametrize("order", [6, 8])  # the weight gradients take two passes; at 8 the weights are read per block
 def test_norm_factors_product_of_high_order(order: int) -> None:
-    inputs = factor_inputs((70,), 64, order)
-    assert_equals_plain(
-        kernels.norm_factors_product, kernels.norm_factors_product_plain, inputs, order, EPS
-    )
+    assert_factors((70,), 64, order)
 
 
 @runs_kernels
@@ -105,19 +123,14 @@ def test_norm_factors_product_of_high_order(order: int) -> None:
     ("channels", "hidden"), [(16, 16), (16, 64), (16, 256), (32, 128), (64, 32), (64, 128), (64, 256)]
 )
 def test_norm_mlp_residual(channels: int, hidden: int) -> None:
-    inputs = mlp_inputs((2, 35), channels, hidden)
-    assert_equals_plain(kernels.norm_mlp_residual, kernels.norm_mlp_residual_plain, inputs, EPS)
+    assert_mlp((2, 35), channels, hidden)
 
 
 @runs_kernels
 @pytest.mark.parametrize("rows", [1, 32, 300])  # less than a block, a whole one, several per program
 def test_any_number_of_rows(rows: int) -> None:
-    assert_equals_plain(
-        kernels.norm_factors_product, kernels.norm_factors_product_plain, factor_inputs((rows,), 16, 3), 3, EPS
-    )
-    assert_equals_plain(
-        kernels.norm_mlp_residual, kernels.norm_mlp_residual_plain, mlp_inputs((rows,), 16, 32), EPS
-    )
+    assert_factors((rows,), 16, 3)
+    assert_mlp((rows,), 16, 32)
 
 
 @runs_kernels
@@ -126,12 +139,20 @@ def test_weights_read_per_block_of_rows(monkeypatch: pytest.MonkeyPatch) -> None
 
     for module in (norm_factors, norm_mlp):
         monkeypatch.setattr(module, "shared_memory", lambda device: 0)
-    assert_equals_plain(
-        kernels.norm_factors_product, kernels.norm_factors_product_plain, factor_inputs((70,), 16, 3), 3, EPS
-    )
-    assert_equals_plain(
-        kernels.norm_mlp_residual, kernels.norm_mlp_residual_plain, mlp_inputs((70,), 16, 128), EPS
-    )
+    assert_factors((70,), 16, 3)
+    assert_mlp((70,), 16, 128)
+
+
+@pytest.mark.skipif(not INTERPRETED, reason="only the interpreter multiplies exactly whatever the precision asked for")
+def test_block_sizes_of_the_tensor_core_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hofno.layers.kernels import norm_factors, norm_mlp
+
+    for module in (norm_factors, norm_mlp):
+        monkeypatch.setattr(module, "dot_precision", lambda x: "tf32")
+    for order in (1, 5, 6, 8):
+        assert_factors((70,), 64, order)
+    for hidden in (16, 128, 256):
+        assert_mlp((70,), 64, hidden)
 
 
 @runs_kernels
@@ -143,7 +164,7 @@ def test_a_factor_that_is_zero_has_a_gradient() -> None:
     assert kernels.norm_factors_product(x, gain, weight, bias, 3, EPS).abs().max() == 0
     doubles = [t.detach().double().requires_grad_() for t in (x, gain, weight, bias)]
     kernels.norm_factors_product(x, gain, weight, bias, 3, EPS).sum().backward()  # upstream is an expanded scalar
-    kernels.norm_factors_product_plain(*doubles, 3, EPS).sum().backward()
+    plain_factors(3)(*doubles).sum().backward()
     assert weight.grad is not None
     assert doubles[2].grad is not None
     assert relative(weight.grad, doubles[2].grad) < 1e-5
@@ -170,8 +191,8 @@ def test_every_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def poisoned_like(tensor: Tensor) -> Tensor:
         return torch.full_like(tensor, float("nan"))
 
-    def poisoned(tensor: Tensor, *size: int) -> Tensor:
-        return torch.full(size, float("nan"), dtype=tensor.dtype, device=tensor.device)
+    def poisoned(tensor: Tensor, *size: int, device: str | None = None) -> Tensor:
+        return torch.full(size, float("nan"), dtype=tensor.dtype, device=device or tensor.device)
 
     factors, mlp = factor_inputs((70,), 64, 6), mlp_inputs((70,), 64, 256)
     filtering = draw((2, 2, 13, 16), (13, 16, 2))
@@ -180,8 +201,8 @@ def test_every_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setattr(Tensor, "new_empty", poisoned)
         outputs: list[Tensor] = []
         for inputs, fused in (
-            (factors, lambda *t: kernels.norm_factors_product(*t, 6, EPS)),
-            (mlp, lambda *t: kernels.norm_mlp_residual(*t, EPS)),
+            (factors, fused_factors(6)),
+            (mlp, fused_mlp),
             (filtering, kernels.mode_filter),
         ):
             value = fused(*inputs)
@@ -201,9 +222,8 @@ def test_input_gradient_is_left_out_where_not_needed() -> None:
 @runs_kernels
 def test_gradients_are_the_same_bits_every_time() -> None:
     inputs = factor_inputs((300,), 16, 3)
-    first, second = (
-        torch.autograd.grad(kernels.norm_factors_product(*inputs, 3, EPS).square().sum(), inputs) for _ in range(2)
-    )
+    fused = fused_factors(3)
+    first, second = (torch.autograd.grad(fused(*inputs).square().sum(), inputs) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -217,7 +237,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ShapeError, match="channels"):
         kernels.norm_factors_product(x[:, :12].contiguous(), gain, weight, bias, 2, EPS)
     with pytest.raises(ShapeError, match="hidden"):
-        kernels.norm_mlp_residual(*mlp_inputs((8,), 16, 24), EPS)
+        fused_mlp(*mlp_inputs((8,), 16, 24))
     with pytest.raises(ShapeError, match="spectrum"):
         kernels.mode_filter(x, weight)
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from hofno.errors import HofnoError
 from hofno.report import figures, published, tables
@@ -143,7 +144,8 @@ def test_error_bars(results: dict[str, Any]) -> None:
     figure = figures.error_bars(rows)
     (axis,) = figure.axes
     assert axis.get_xscale() == "log"
-    ends = [bar.get_x() + bar.get_width() for bar in axis.patches]
+    bars = [bar for bar in axis.patches if isinstance(bar, Rectangle)]
+    ends = [bar.get_x() + bar.get_width() for bar in bars]
     assert ends == pytest.approx([0.3, 0.031, 0.03])
     assert [text.get_text() for text in axis.texts] == ["0.300", "0.0310", "0.0300"]
     assert [tick.get_text() for tick in axis.get_yticklabels()] == [row.label for row in rows]
@@ -170,7 +172,7 @@ def test_per_sample_counts_failures_as_large() -> None:
     drawn = np.asarray(curve.get_xydata())
     np.testing.assert_allclose(drawn[:3], [(0.1, 0.25), (0.2, 0.5), (0.4, 0.75)])
     assert np.isnan(drawn[3, 0])
-    np.testing.assert_allclose(median.get_xydata(), [(0.2, 0.5)])
+    np.testing.assert_allclose(np.asarray(median.get_xydata()), [(0.2, 0.5)])
     assert draws(figure)
     with pytest.raises(HofnoError, match="error of empty"):
         figures.per_sample({"empty": []})

@@ -112,8 +112,7 @@ def test_structure() -> None:
 def test_pictures_have_words() -> None:
     first, second = (image["alt"] or "" for image in Reader(example().html()).attributes("img"))
     assert first == (
-        "Panels: share of samples at or below against rel. L2 of one test sample. "
-        'Series: FNO; a "quoted" [label].'
+        'Panels: share of samples at or below against rel. L2 of one test sample. Series: FNO; a "quoted" [label].'
     )
     assert second.endswith("Series: FNO.")
 
@@ -127,9 +126,7 @@ def test_few_sections_need_no_contents() -> None:
 
 def test_markdown() -> None:
     text = example().markdown()
-    assert text.startswith(
-        "# Poisson &amp; friends\n\nA lead with **bold** words.\n\n> **One layer: 0.0274**\n"
-    )
+    assert text.startswith("# Poisson &amp; friends\n\nA lead with **bold** words.\n\n> **One layer: 0.0274**\n")
     assert "\n> Mean of `3` seeds.\n>\n> - a point\n" in text
     assert "\n- device: NVIDIA H200\n- spec: `9f2c`\n" in text
     assert "\nFirst &lt;paragraph>.\n" in text

@@ -158,9 +158,7 @@ def test_markdown_cells_stay_in_their_columns(rows: list[tuple[str, str, str]]) 
 
 
 def test_markdown_aligns_numbers_right() -> None:
-    lines = tables.markdown(["name", "value"], [["a\nb", "1.5 ± 0.1"], ["`x|y<z`", tables.MISSING]]).split(
-        "\n"
-    )
+    lines = tables.markdown(["name", "value"], [["a\nb", "1.5 ± 0.1"], ["`x|y<z`", tables.MISSING]]).split("\n")
     assert lines[1] == "| --- | ---: |"
     assert lines[2] == "| a b | 1.5 ± 0.1 |"
     assert lines[3] == f"| `x\\|y<z` | {tables.MISSING} |"

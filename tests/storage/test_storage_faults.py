@@ -165,9 +165,7 @@ def test_a_disk_full_at_any_call_leaves_old_or_new(
     assert len(refusals) >= 3
     assert states == ["old"] * (len(refusals) - 1) + ["new", "new"]  # the last call syncs the new name itself
     for message in refusals:
-        assert (
-            "bytes) could not be written: No space left on device; free some space and run again" in message
-        )
+        assert "bytes) could not be written: No space left on device; free some space and run again" in message
         assert "\n" not in message
     assert all("what was saved before is kept" in message for message in refusals[:-1])
     assert list(tmp_path.rglob(".*")) == []

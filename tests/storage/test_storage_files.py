@@ -92,9 +92,7 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path: Path, monkeypatch: py
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_file_systems_that_cannot_sync_folders_are_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_file_systems_that_cannot_sync_folders_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -115,7 +113,7 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
             write_bytes(path, b"x")
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(obj=PLAIN)
 def test_json_round_trip(tmp_path_factory: pytest.TempPathFactory, obj: object) -> None:
     path = tmp_path_factory.getbasetemp() / "round.json"
@@ -130,9 +128,7 @@ def test_json_is_sorted_indented_utf8_with_a_newline(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "value", [math.nan, math.inf, -math.inf, object(), b"bytes", "\ud800", {1: 0, "a": 0}]
-)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, object(), b"bytes", "\ud800", {1: 0, "a": 0}])
 def test_what_is_no_json_is_refused_on_write(tmp_path: Path, value: object) -> None:
     path = tmp_path / "a.json"
     write_json(path, "old")
@@ -149,9 +145,7 @@ def test_endless_nesting_is_refused_on_write(tmp_path: Path) -> None:
         write_json(tmp_path / "a.json", endless)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"{", b"\xff\xfe", b"NaN", b"[Infinity]", b"[" * 200_000, b"1 2", b"9" * 9000]
-)
+@pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"NaN", b"[Infinity]", b"[" * 200_000, b"1 2", b"9" * 9000])
 def test_what_is_no_json_is_refused_on_read(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.json").write_bytes(data)
     with pytest.raises(CheckpointError, match=r"a\.json is not valid JSON") as caught:

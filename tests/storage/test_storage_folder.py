@@ -49,9 +49,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_hofno_folder_is_replaced_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
-) -> None:
+def test_a_hofno_folder_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
     if not at_once:
         monkeypatch.setattr(exchange, "_exchange_at_once", lambda ours, theirs: False)
     path = tmp_path / "model"
@@ -62,9 +60,7 @@ def test_a_hofno_folder_is_replaced_whole(
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_a_failed_replacement_puts_the_old_folder_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_replacement_puts_the_old_folder_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model"
     save_folder(path, FILES, META)
     monkeypatch.setattr(exchange, "_exchange_at_once", lambda ours, theirs: False)
@@ -170,9 +166,7 @@ def test_update_keeps_what_else_lies_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stop", range(len(FILES) + 1))
-def test_an_interrupted_update_is_incomplete(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
-) -> None:
+def test_an_interrupted_update_is_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int) -> None:
     run = tmp_path / "run"
     update_folder(run, FILES, META)
     real, calls = os.replace, iter(range(100))
@@ -270,7 +264,7 @@ def test_a_forged_manifest_is_refused(tmp_path: Path, files: Any) -> None:
     assert "manifest.json is corrupt" in refusal(tmp_path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(
     victim=st.sampled_from(["weights.bin", "note.txt", "manifest.json"]),
     place=st.integers(0, 2000),

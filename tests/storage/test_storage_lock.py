@@ -66,9 +66,7 @@ def test_refused_while_the_owner_lives(tmp_path: Path, start_child: Start) -> No
     started = owner_of(tmp_path)["started"]
     with pytest.raises(HofnoError) as caught:
         RunLock(tmp_path).__enter__()
-    assert str(caught.value) == (
-        f"{tmp_path} is in use by process {child.pid} since {started}; wait for it or stop it"
-    )
+    assert str(caught.value) == (f"{tmp_path} is in use by process {child.pid} since {started}; wait for it or stop it")
     assert owner_of(tmp_path)["pid"] == child.pid
     child.communicate("")
     assert child.returncode == 0

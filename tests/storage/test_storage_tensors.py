@@ -60,9 +60,7 @@ def test_bytes_depend_on_the_tensors_alone() -> None:
 
 def test_shared_memory_is_stored_under_each_name(tmp_path: Path) -> None:
     base = torch.arange(6.0)
-    write_bytes(
-        tmp_path / "a", tensor_bytes({"all": base, "again": base, "view": base[1:3], "empty": base[:0]})
-    )
+    write_bytes(tmp_path / "a", tensor_bytes({"all": base, "again": base, "view": base[1:3], "empty": base[:0]}))
     read = read_tensors(tmp_path / "a")
     assert read["all"].tolist() == read["again"].tolist() == [0, 1, 2, 3, 4, 5]
     assert read["view"].tolist() == [1, 2]
@@ -169,6 +167,7 @@ def test_a_header_length_that_looks_like_a_pickle_is_read(tmp_path: Path) -> Non
     assert b"\x80\x02" in starts
 
 
+@settings(deadline=None)
 @given(cut=st.integers(0, 10_000))
 def test_every_truncation_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     data = tensor_bytes(sample())
@@ -178,7 +177,7 @@ def test_every_truncation_is_refused(tmp_path_factory: pytest.TempPathFactory, c
         read_tensors(path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(place=st.integers(0, 10_000), flip=st.integers(1, 255), tail=st.binary(max_size=3))
 def test_damage_raises_nothing_but_checkpoint_errors(
     tmp_path_factory: pytest.TempPathFactory, place: int, flip: int, tail: bytes

@@ -10,11 +10,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import as_array, coefficients, crop, field, interpolate, kept, pad, relative
 from torch import Tensor
 
 from hofno.geometry import MODE_SETS, ModeSet, modes_held
 from hofno.transforms import fourier
+from reference import as_array, coefficients, crop, field, interpolate, kept, pad, relative
 
 Shape = tuple[int, ...]
 METHODS: tuple[fourier.Method, ...] = ("matmul", "fft", "auto")
@@ -54,12 +54,15 @@ def grids(draw: st.DrawFn) -> tuple[Shape, Shape, Shape, ModeSet]:
     padded = tuple(n + draw(st.integers(0, 3)) for n in points)
     mode_set = draw(st.sampled_from(MODE_SETS))
     modes = tuple(
-        draw(st.integers(1, max(1, modes_held(n, mode_set, axis == dims - 1)))) for axis, n in enumerate(padded)
+        draw(st.integers(1, max(1, modes_held(n, mode_set, axis == dims - 1))))
+        for axis, n in enumerate(padded)
     )
     return points, padded, modes, mode_set
 
 
-def check_forward(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, method: fourier.Method) -> None:
+def check_forward(
+    points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, method: fourier.Method
+) -> None:
     x = torch.randn(2, *points, 3, dtype=torch.float64)
     found = fourier.forward(x, modes, mode_set, padded, method)
     expected = [pairs(coefficients(pad(as_array(u), padded), kept(modes, mode_set))) for u in x]
@@ -67,7 +70,9 @@ def check_forward(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet,
     assert torch.allclose(found, torch.stack(expected), rtol=0, atol=1e-13)
 
 
-def check_inverse(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, method: fourier.Method) -> None:
+def check_inverse(
+    points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, method: fourier.Method
+) -> None:
     spectrum = random_spectrum(2, modes, mode_set, 3)
     found = fourier.inverse(spectrum, points, modes, mode_set, padded, method)
     values = as_array(spectrum[:, 0]) + 1j * as_array(spectrum[:, 1])
@@ -92,14 +97,18 @@ def test_forward_and_inverse_are_the_explicit_sums(
 
 @settings(max_examples=60)
 @given(grids(), st.sampled_from(METHODS))
-def test_explicit_sums_for_any_shape(case: tuple[Shape, Shape, Shape, ModeSet], method: fourier.Method) -> None:
+def test_explicit_sums_for_any_shape(
+    case: tuple[Shape, Shape, Shape, ModeSet], method: fourier.Method
+) -> None:
     check_forward(*case, method)
     check_inverse(*case, method)
 
 
 @settings(max_examples=40)
 @given(grids())
-def test_the_methods_agree_forward_inverse_and_in_their_gradients(case: tuple[Shape, Shape, Shape, ModeSet]) -> None:
+def test_the_methods_agree_forward_inverse_and_in_their_gradients(
+    case: tuple[Shape, Shape, Shape, ModeSet],
+) -> None:
     points, padded, modes, mode_set = case
     x = torch.randn(2, *points, 2, dtype=torch.float64, requires_grad=True)
     results = []
@@ -116,7 +125,9 @@ def test_the_methods_agree_forward_inverse_and_in_their_gradients(case: tuple[Sh
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("mode_set", MODE_SETS)
 @pytest.mark.parametrize("points", [(10,), (11,), (8, 10), (9, 7), (6, 7, 8)])
-def test_band_limited_fields_survive_the_round_trip(points: Shape, mode_set: ModeSet, method: fourier.Method) -> None:
+def test_band_limited_fields_survive_the_round_trip(
+    points: Shape, mode_set: ModeSet, method: fourier.Method
+) -> None:
     modes = tuple(n // 2 - 1 for n in points)
     ks = kept(modes, "symmetric")  # the reference set keeps -m without +m: its last row is left empty
     spectrum = random_spectrum(1, modes, "symmetric", 2)[0]
@@ -139,7 +150,9 @@ def test_all_modes_of_a_grid_lose_nothing(method: fourier.Method) -> None:
 
 @pytest.mark.parametrize("method", ["matmul", "fft"])
 @pytest.mark.parametrize("mode_set", MODE_SETS)
-def test_coefficients_mean_the_same_function_at_every_resolution(mode_set: ModeSet, method: fourier.Method) -> None:
+def test_coefficients_mean_the_same_function_at_every_resolution(
+    mode_set: ModeSet, method: fourier.Method
+) -> None:
     modes = (3, 3)
     spectrum = random_spectrum(1, (3, 3), "symmetric", 1)
     fields = [fourier.inverse(spectrum, n, (3, 3), method=method) for n in ((8, 10), (15, 21), (64, 32))]
@@ -161,8 +174,10 @@ def test_gradcheck(points: Shape, padded: Shape, modes: Shape, method: fourier.M
 
 @settings(max_examples=30)
 @given(grids())
-def test_forward_and_inverse_are_adjoint_up_to_the_mode_weights(case: tuple[Shape, Shape, Shape, ModeSet]) -> None:
-    """<inverse s, u> = N <c s, forward u>: c = 2 on modes that stand for a pair, and the real part is taken."""
+def test_forward_and_inverse_are_adjoint_up_to_the_mode_weights(
+    case: tuple[Shape, Shape, Shape, ModeSet],
+) -> None:
+    """<inverse s, u> = N <c s, forward u> with c = 2 on the modes that stand for a pair."""
     points, padded, modes, mode_set = case
     u = torch.randn(1, *points, 1, dtype=torch.float64)
     s = random_spectrum(1, modes, mode_set, 1)
@@ -181,12 +196,16 @@ def test_indicator_is_the_spectrum_of_the_padding(case: tuple[Shape, Shape, Shap
     outside[tuple(slice(n) for n in points)] = 0.0
     expected = pairs(coefficients(outside, kept(modes, mode_set)))[..., 0]
     like = torch.zeros((), dtype=torch.float64)
-    assert torch.allclose(fourier.indicator(points, padded, modes, mode_set, like), expected, rtol=0, atol=1e-13)
+    assert torch.allclose(
+        fourier.indicator(points, padded, modes, mode_set, like), expected, rtol=0, atol=1e-13
+    )
 
 
 @settings(max_examples=40)
 @given(grids(), st.lists(st.integers(2, 17), min_size=3, max_size=3))
-def test_interpolation_is_the_explicit_interpolant(case: tuple[Shape, Shape, Shape, ModeSet], fine: list[int]) -> None:
+def test_interpolation_is_the_explicit_interpolant(
+    case: tuple[Shape, Shape, Shape, ModeSet], fine: list[int]
+) -> None:
     """Nyquist enters as a cosine; the target may be finer or coarser, odd or even."""
     points, padded, _, _ = case
     target = tuple(fine[: len(points)])

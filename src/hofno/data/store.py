@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.registry import problem as make_problem
 from hofno.spec import fingerprint
+from hofno.versions import versions
 
 SPLITS = ("train", "valid", "test")
 
@@ -45,7 +45,7 @@ def generate(
     stamp = {
         "problem": problem,
         "parameters": made.parameters(),
-        "versions": {name: version(name) for name in ("hofno", "torch", "numpy")},
+        "versions": versions(),
         "threads": torch.get_num_threads(),
     }
     if store is None:

@@ -46,9 +46,7 @@ def fields(x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0) -> F
     guesses = {label: _sample(prediction, sample) for label, prediction in predictions.items()}
     for label, guess in guesses.items():
         if guess.shape != truth.shape:
-            raise ShapeError(
-                f"expected a prediction of shape {truth.shape}, got {guess.shape} from {label!r}"
-            )
+            raise ShapeError(f"expected a prediction of shape {truth.shape}, got {guess.shape} from {label!r}")
     if not 1 <= truth.ndim - 1 <= 3:
         raise ShapeError(f"expected fields (b, c, *n) in one to three dimensions, got shape {np.shape(y)}")
 
@@ -84,9 +82,7 @@ def _model_panels(
         reach = float(finite.max(initial=0.0)) or 1.0
         name = _name(label, channel, len(truth))
         shown.append(
-            Panel(
-                "prediction", name, _visible(guess[channel]), _range(_visible(true)), colour, _visible(true)
-            )
+            Panel("prediction", name, _visible(guess[channel]), _range(_visible(true)), colour, _visible(true))
         )
         errors.append(Panel("error", f"error, rel. L2 {relative}", _visible(error), (-reach, reach), colour))
     return errors, shown
@@ -165,13 +161,10 @@ def _range(field: np.ndarray) -> tuple[float, float]:
 
 
 def _name(name: str, index: int, count: int) -> str:
-    return (
-        name
-        if count == 1
-        else f"{name} {index + 1}"
-        if name in ("input", "truth")
-        else f"{name}, channel {index + 1}"
-    )
+    """The name alone for a single channel, else with its number."""
+    if count == 1:
+        return name
+    return f"{name} {index + 1}" if name in ("input", "truth") else f"{name}, channel {index + 1}"
 
 
 def _wrap(row: list[Panel], columns: int) -> list[list[Panel]]:

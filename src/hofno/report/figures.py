@@ -88,14 +88,10 @@ def error_against_depth(
         for order in sorted({order for order, _ in (*ours, *theirs)}):
             colour, marker = ORDER_COLOURS.get(order, GREY), ORDER_MARKERS.get(order, "v")
             x, mean, _ = _by_depth(theirs, order, metric)
-            axis.plot(
-                x, mean, color=colour, ls=PUBLISHED_DASH, lw=1.2, marker=marker, mfc="white", ms=5, alpha=0.85
-            )
+            axis.plot(x, mean, color=colour, ls=PUBLISHED_DASH, lw=1.2, marker=marker, mfc="white", ms=5, alpha=0.85)
             x, mean, std = _by_depth(ours, order, metric)
             axis.plot(x, mean, color=colour, marker=marker, ms=5)
-            axis.fill_between(
-                x, np.maximum(mean - std, mean / 10), mean + std, color=colour, alpha=0.18, lw=0
-            )
+            axis.fill_between(x, np.maximum(mean - std, mean / 10), mean + std, color=colour, alpha=0.18, lw=0)
         axis.set(xscale="log", yscale="log", title=f"p = {degree}", xlabel="layers")
         axis.set_ylabel(names[metric] if index % columns == 0 else "")
         axis.set_xticks(depths, [str(depth) for depth in depths])
@@ -103,9 +99,7 @@ def error_against_depth(
         log_ticks(axis.yaxis)
     for axis in axes[len(degrees) :]:
         axis.set_visible(False)
-    _depth_legend(
-        figure, sorted({order for cells in (*measured.values(), *published.values()) for order, _ in cells})
-    )
+    _depth_legend(figure, sorted({order for cells in (*measured.values(), *published.values()) for order, _ in cells}))
     return figure
 
 
@@ -155,9 +149,7 @@ def error_bars(rows: Sequence[Summary]) -> Figure:
         axis.barh(place, statistic.mean - low, left=low, height=0.62, color=colour, alpha=0.88)
         reach = statistic.mean + (statistic.std or 0.0)
         if statistic.std:
-            axis.plot(
-                [max(statistic.mean - statistic.std, low), reach], [place, place], color=INK, linewidth=1.2
-            )
+            axis.plot([max(statistic.mean - statistic.std, low), reach], [place, place], color=INK, linewidth=1.2)
         axis.annotate(number(statistic.mean), (reach, place), (6, 0), textcoords="offset points", va="center")
         high = max(high, reach)
     axis.set(xscale="log", xlabel="test rel. L2 (shorter is better)", xlim=(low, high * (high / low) ** 0.14))
@@ -186,9 +178,7 @@ def per_sample(errors: Mapping[str, Any]) -> Figure:
         share = np.arange(1, len(ordered) + 1) / len(ordered)
         colour, dash, marker = styles[label]
         axis.step(positive(ordered), share, where="post", color=colour, linestyle=dash, label=label)
-        axis.plot(
-            positive(ordered[(len(ordered) - 1) // 2]), 0.5, color=colour, marker=marker, ms=8, mec="white"
-        )
+        axis.plot(positive(ordered[(len(ordered) - 1) // 2]), 0.5, color=colour, marker=marker, ms=8, mec="white")
     axis.set(
         xscale="log",
         ylim=(0, 1.02),

@@ -111,9 +111,7 @@ class Page:
     def figure(self, figure: Figure, caption: str) -> None:
         """A picture with its caption; the alternative text names its panels, axes and series."""
         buffer = io.BytesIO()
-        figure.savefig(
-            buffer, format="png", dpi=DOTS_PER_INCH, facecolor="white", metadata={"Software": None}
-        )
+        figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, facecolor="white", metadata={"Software": None})
         picture = buffer.getvalue()
         self._pictures.append(picture)
         count = len(self._pictures)
@@ -125,8 +123,7 @@ class Page:
             f'<figure>\n<div class="scroll" tabindex="0"><img alt="{html.escape(alternative)}" '
             f'width="{width}" height="{height}" src="data:image/png;base64,{data}"></div>\n'
             f"<figcaption><b>Figure {count}.</b> {inline_html(caption)}</figcaption>\n</figure>\n",
-            f"![{bracketed}](figures/{_picture_name(count)})\n\n"
-            f"**Figure {count}.** {line_markdown(caption)}\n",
+            f"![{bracketed}](figures/{_picture_name(count)})\n\n**Figure {count}.** {line_markdown(caption)}\n",
         )
 
     def facts(self, facts: Mapping[str, object]) -> None:

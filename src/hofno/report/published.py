@@ -32,9 +32,7 @@ def poisson(degree: int) -> dict[tuple[int, int], dict[str, tuple[float, float]]
     number of layers. `mse` is on standardised targets, so it compares with our `mse_standardised`.
     """
     if degree not in POISSON_DEGREES:
-        raise SpecError(
-            f"expected a published degree, one of {POISSON_DEGREES}, got {degree!r}; choose one of these"
-        )
+        raise SpecError(f"expected a published degree, one of {POISSON_DEGREES}, got {degree!r}; choose one of these")
     cells = _poisson_file()["degrees"][str(degree)]["cells"]
     return {
         (cell["order"], cell["depth"]): {

@@ -92,18 +92,12 @@ def _summary(group: Sequence[Mapping[str, Any]]) -> Summary:
     for key in ("label", "parameters"):
         if any(run[key] != first[key] for run in group):
             found = sorted({str(run[key]) for run in group})
-            raise DataError(
-                f"expected one {key} per cell, got {found} for {first['cell']}; keep such runs apart"
-            )
+            raise DataError(f"expected one {key} per cell, got {found} for {first['cell']}; keep such runs apart")
     if any(run["metrics"].keys() != first["metrics"].keys() for run in group):
-        raise DataError(
-            f"expected the same metrics in every run of {first['label']!r}; evaluate its runs again"
-        )
+        raise DataError(f"expected the same metrics in every run of {first['label']!r}; evaluate its runs again")
     seeds = tuple(run["seed"] for run in group)
     if len(set(seeds)) < len(seeds):
-        raise DataError(
-            f"expected one run per seed of {first['label']!r}, got seeds {seeds}; remove the repeats"
-        )
+        raise DataError(f"expected one run per seed of {first['label']!r}, got seeds {seeds}; remove the repeats")
     return Summary(
         label=first["label"],
         cell=dict(first["cell"]),
@@ -118,9 +112,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A GitHub table; columns of numbers are aligned right. Cells may hold `code` and **bold**."""
     for row in rows:
         if len(row) != len(header):
-            raise DataError(
-                f"expected {len(header)} cells per row, got {len(row)} in {list(row)}; fill the gaps"
-            )
+            raise DataError(f"expected {len(header)} cells per row, got {len(row)} in {list(row)}; fill the gaps")
     numeric = numeric_columns(rows, len(header))
     rule = ["---:" if right else "---" for right in numeric]
     lines = [[cell_markdown(cell) for cell in line] for line in (header, *rows)]
@@ -172,22 +164,16 @@ def poisson_cells(results: Mapping[str, Any]) -> DepthCells:
     """
     check_results(results)
     if results["problem"] != "poisson":
-        raise DataError(
-            f"expected results of the problem poisson, got {results['problem']!r}; use comparison_table"
-        )
+        raise DataError(f"expected results of the problem poisson, got {results['problem']!r}; use comparison_table")
     cells: DepthCells = {}
     for summary in summarise(results["runs"]):
         place = _setting(results, summary, "model.order"), _setting(results, summary, "model.depth")
         if place in cells:
-            raise DataError(
-                f"expected one cell per (order, depth), got two for {place}; give a study without others"
-            )
+            raise DataError(f"expected one cell per (order, depth), got two for {place}; give a study without others")
         cells[place] = {}
         for name, measured_name in MEASURED_AS.items():
             if measured_name not in summary.metrics:
-                raise DataError(
-                    f"expected the metric {measured_name} in {summary.label!r}; evaluate its runs again"
-                )
+                raise DataError(f"expected the metric {measured_name} in {summary.label!r}; evaluate its runs again")
             cells[place][name] = (summary.metrics[measured_name].mean, summary.metrics[measured_name].std)
     return cells
 
@@ -230,13 +216,9 @@ def poisson_depth_table(results: Mapping[str, Any], degree: int) -> str:
 def check_results(results: Mapping[str, Any]) -> None:
     """Refuse what is not a results file of this version, or an empty one."""
     if results.get("schema") != 1:
-        raise DataError(
-            f"expected a results file of schema 1, got schema {results.get('schema')!r}; measure it again"
-        )
+        raise DataError(f"expected a results file of schema 1, got schema {results.get('schema')!r}; measure it again")
     if not results.get("runs"):
-        raise DataError(
-            f"expected at least one run in {results.get('name')!r}, got none; run the study first"
-        )
+        raise DataError(f"expected at least one run in {results.get('name')!r}, got none; run the study first")
     for index, run in enumerate(results["runs"]):
         if missing := sorted(RUN_KEYS - run.keys()):
             raise DataError(f"expected {missing} in run {index} of {results.get('name')!r}; measure it again")
@@ -250,9 +232,7 @@ def _setting(results: Mapping[str, Any], summary: Summary, path: str) -> int:
         for key in path.split("."):
             value = value.get(key) if isinstance(value, Mapping) else None
     if not isinstance(value, int):
-        raise DataError(
-            f"expected a whole number for {path} of {summary.label!r}, got {value!r}; set it in the spec"
-        )
+        raise DataError(f"expected a whole number for {path} of {summary.label!r}, got {value!r}; set it in the spec")
     return value
 
 

@@ -41,9 +41,7 @@ def prune_checkpoints(folder: Path, keep: int) -> None:
     """
     if keep < 1:
         raise HofnoError(f"expected to keep at least 1 checkpoint, got keep={keep}")
-    ours = [
-        path for path in _newest_first(folder) if os.path.lexists(path / MANIFEST) and not path.is_symlink()
-    ]
+    ours = [path for path in _newest_first(folder) if os.path.lexists(path / MANIFEST) and not path.is_symlink()]
     complete = [path for path in ours if _is_complete(path)]
     if complete:
         for path in ours:

@@ -101,9 +101,7 @@ def verify_folder(path: Path) -> dict[str, Any]:
         except OSError as error:
             raise read_failure(path / name, error) from error
         if found != expected["sha256"]:
-            raise CheckpointError(
-                f"{path / name} is corrupt: its SHA-256 differs from the manifest's; {_REMEDY}"
-            )
+            raise CheckpointError(f"{path / name} is corrupt: its SHA-256 differs from the manifest's; {_REMEDY}")
     return manifest["meta"]
 
 
@@ -127,9 +125,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest of a hofno folder, itself checked to the byte."""
     place = path / MANIFEST
     if not path.is_dir():
-        raise CheckpointError(
-            f"{path} is missing or no folder, expected one that hofno saved; check the path"
-        )
+        raise CheckpointError(f"{path} is missing or no folder, expected one that hofno saved; check the path")
     if not os.path.lexists(place):
         raise CheckpointError(
             f"{path} is incomplete: the save was interrupted, or the folder is foreign, not saved by hofno "
@@ -152,9 +148,7 @@ def _manifest_bytes(path: Path, files: dict[str, bytes], meta: dict[str, Any]) -
     for name in files:
         if not _is_plain(name):
             raise HofnoError(f"expected plain file names other than {MANIFEST} for {path}, got {name!r}")
-    listed = {
-        name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()
-    }
+    listed = {name: {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()} for name, data in files.items()}
     manifest: dict[str, Any] = {"schema": SCHEMA, "meta": meta, "files": listed}
     manifest["sha256"] = hashlib.sha256(json_bytes(path / MANIFEST, manifest)).hexdigest()
     return json_bytes(path / MANIFEST, manifest)
@@ -183,11 +177,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _is_entry(entry: object) -> bool:
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("bytes"), int)
-        and isinstance(entry.get("sha256"), str)
-    )
+    return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
 
 
 def _may_be_replaced(path: Path, place: Path, files: dict[str, bytes]) -> bool:

@@ -41,9 +41,7 @@ def tensor_bytes(tensors: dict[str, torch.Tensor]) -> bytes:
         try:
             tensor = tensor.detach().to("cpu").resolve_conj().resolve_neg().contiguous()
         except (RuntimeError, NotImplementedError) as error:
-            raise HofnoError(
-                f"tensor {name!r} cannot be saved: {one_line(error)}; give a dense tensor"
-            ) from error
+            raise HofnoError(f"tensor {name!r} cannot be saved: {one_line(error)}; give a dense tensor") from error
         if tensor.untyped_storage().data_ptr() in memory:
             tensor = tensor.clone()
         memory.add(tensor.untyped_storage().data_ptr())
@@ -75,9 +73,7 @@ def read_tensors(path: Path, device: str = "cpu") -> dict[str, torch.Tensor]:
     try:
         return {name: tensor.to(device, copy=True) for name, tensor in mapped.items()}
     except (RuntimeError, AssertionError) as error:
-        raise HofnoError(
-            f"{path} cannot be put on device {device!r}: {one_line(error)}; choose another"
-        ) from error
+        raise HofnoError(f"{path} cannot be put on device {device!r}: {one_line(error)}; choose another") from error
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -105,6 +101,4 @@ def _refuse_foreign(path: Path) -> None:
             f"{path} is truncated (expected at least {expected} bytes, found {size}) "
             f"or not a safetensors file; {_REMEDY}"
         )
-    raise CheckpointError(
-        f"{path} is not a safetensors file; export the weights with safetensors and give that file"
-    )
+    raise CheckpointError(f"{path} is not a safetensors file; export the weights with safetensors and give that file")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from hofno import storage
 from hofno.errors import CheckpointError
 from hofno.surrogate import load_weights
 from hofno.train.optim import Optimisers
+from hofno.versions import versions
 
 KEEP = 2
 
@@ -52,7 +52,7 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),
-        "versions": {name: version(name) for name in ("hofno", "torch", "numpy")},
+        "versions": versions(),
     }
 
 

@@ -56,9 +56,7 @@ def rms_norm_plain(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * gain
 
 
-def norm_factors_product(
-    x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float
-) -> Tensor:
+def norm_factors_product(x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float) -> Tensor:
     """z = prod_i (W_i h + b_i) of the normalised input, fused.
 
     Shapes: x (..., C), gain (C,), weight (order*C, C) with the factors stacked as `nn.Linear` stores them,
@@ -69,9 +67,7 @@ def norm_factors_product(
     return NormFactorsProduct.apply(x, gain, weight, bias, order, eps)
 
 
-def norm_factors_product_plain(
-    x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float
-) -> Tensor:
+def norm_factors_product_plain(x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float) -> Tensor:
     """What `norm_factors_product` computes, in plain PyTorch and any dtype."""
     stacked = functional.linear(rms_norm_plain(x, gain, eps), weight, bias)  # (..., order*C)
     first, *others = stacked.chunk(order, dim=-1)

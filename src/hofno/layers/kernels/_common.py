@@ -55,27 +55,29 @@ class LaunchShape:
 
 
 def launch_shape(
-    operation: Literal["factors", "mlp"], channels: int, size: int, shared_bytes: int
+    operation: Literal["factors", "mlp"], channels: int, size: int, shared_bytes: int, precision: str
 ) -> LaunchShape:
     """Block sizes for an operation of `size` factors or `size` hidden channels; the one place to tune them.
 
     The backward pass holds channels^2 float32 gradients per factor and 2 channels * hidden_chunk per chunk of the MLP
     in registers, beside a few activations of backward_rows * channels; a multiprocessor has 65,536 registers. Its
-    weights, each in the two layouts it is used in, stay in `shared_bytes` of shared memory where they fit.
+    weights, in each layout they are used in, stay in `shared_bytes` of shared memory where they fit. "ieee" products
+    run without tensor cores and hold their operands in registers too, so their blocks are smaller.
     """
-    backward_rows = 32
+    exact = precision == "ieee"
+    backward_rows = 16 if exact else 32
     if operation == "factors":
         hidden_chunk, terms = channels, size
         gradients_per_term, layouts_per_term = channels * channels, 2
     else:
-        hidden_chunk = min(size, 64)
+        hidden_chunk = min(size, 32 if exact else 64)
         terms = size // hidden_chunk
         gradients_per_term, layouts_per_term = 2 * channels * hidden_chunk, 3
     weight_bytes = 4 * terms * layouts_per_term * channels * hidden_chunk
     working_bytes = 4 * 4 * backward_rows * max(channels, hidden_chunk)
     return LaunchShape(
-        forward_rows=64,
-        forward_warps=4,
+        forward_rows=16 if exact else 64,
+        forward_warps=8 if exact else 4,
         backward_rows=backward_rows,
         backward_warps=8 if channels == 64 else 4,
         terms_per_pass=min(terms, max(1, 20_480 // gradients_per_term)),
@@ -101,7 +103,7 @@ def shared_memory(device: torch.device) -> int:
 
 
 def dot_precision(x: Tensor) -> str:
-    """"tf32" on a GPU whose user allows it (`torch.set_float32_matmul_precision`), "ieee" otherwise."""
+    """Of `tl.dot`: "tf32" on a GPU whose user allows it (`torch.set_float32_matmul_precision`), "ieee" otherwise."""
     return "tf32" if x.is_cuda and torch.get_float32_matmul_precision() != "highest" else "ieee"
 
 

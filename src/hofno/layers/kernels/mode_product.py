@@ -4,6 +4,9 @@ Everything is stored as real numbers: spectra (B, 2, K, C) with axis 1 = (real, 
 position n = k C + c counts modes and channels together, and one program owns a block of positions.
 """
 
+# The kernel language is not Python to a type checker, nor are launch options and autograd's wrapped methods:
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 from typing import Any

@@ -6,6 +6,9 @@ share of the rows with the parameter gradients in registers and writes them once
 deterministic reduction.
 """
 
+# The kernel language is not Python to a type checker, nor are launch options and autograd's wrapped methods:
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -99,17 +102,15 @@ def _backward_kernel(
     weight_grads = ()
     bias_grads = ()
     for _ in tl.static_range(FIRST, LAST):
-        weight_grads = weight_grads + (tl.full((CHANNELS, CHANNELS), 0.0, tl.float32),)
-        bias_grads = bias_grads + (tl.full((CHANNELS,), 0.0, tl.float32),)
+        weight_grads += (tl.full((CHANNELS, CHANNELS), 0.0, tl.float32),)
+        bias_grads += (tl.full((CHANNELS,), 0.0, tl.float32),)
 
     weights = ()
     transposed_weights = ()
     if RESIDENT:
         for i in tl.static_range(ORDER):
-            weights = weights + (tl.load(weight_pointer + i * CHANNELS * CHANNELS + square),)
-            transposed_weights = transposed_weights + (
-                tl.load(weight_pointer + i * CHANNELS * CHANNELS + transposed),
-            )
+            weights += (tl.load(weight_pointer + i * CHANNELS * CHANNELS + square),)
+            transposed_weights += (tl.load(weight_pointer + i * CHANNELS * CHANNELS + transposed),)
 
     for step in range(STEPS):
         first_row = (program + step * PROGRAMS) * ROWS
@@ -123,38 +124,32 @@ def _backward_kernel(
 
         factors = ()
         for i in tl.static_range(ORDER):
-            if RESIDENT:
-                weight = transposed_weights[i]
-            else:
-                weight = tl.load(weight_pointer + i * CHANNELS * CHANNELS + transposed)
+            transposed_weight = (
+                transposed_weights[i] if RESIDENT else tl.load(weight_pointer + i * CHANNELS * CHANNELS + transposed)
+            )
             bias = tl.load(bias_pointer + i * CHANNELS + channels)
-            factors = factors + (tl.dot(h, weight, input_precision=PRECISION) + bias[None, :],)
+            factors += (tl.dot(h, transposed_weight, input_precision=PRECISION) + bias[None, :],)
         right = z_grad
-        rights = (right,)  # rights[i] = g * prod_{j > i} p_j
-        for back in tl.static_range(1, ORDER):
-            right = right * factors[ORDER - back]
-            rights = (right,) + rights
+        reversed_rights = (right,)  # at m-1-i: g * prod_{j > i} p_j
+        for i in tl.static_range(ORDER - 1):
+            right = right * factors[ORDER - 1 - i]
+            reversed_rights += (right,)
 
         left = tl.full((ROWS, CHANNELS), 1.0, tl.float32)  # prod_{j < i} p_j
         h_grad = tl.full((ROWS, CHANNELS), 0.0, tl.float32)
         new_weight_grads = ()
         new_bias_grads = ()
         for i in tl.static_range(ORDER):
-            factor_grad = left * rights[i]
+            factor_grad = left * reversed_rights[ORDER - 1 - i]
             left = left * factors[i]
             if INPUT_GRAD:
-                if RESIDENT:
-                    weight = weights[i]
-                else:
-                    weight = tl.load(weight_pointer + i * CHANNELS * CHANNELS + square)
+                weight = weights[i] if RESIDENT else tl.load(weight_pointer + i * CHANNELS * CHANNELS + square)
                 h_grad = tl.dot(factor_grad, weight, acc=h_grad, input_precision=PRECISION)
-            if i >= FIRST:
-                if i < LAST:
-                    weight_grad = tl.dot(
-                        tl.trans(factor_grad), h, acc=weight_grads[i - FIRST], input_precision=PRECISION
-                    )
-                    new_weight_grads = new_weight_grads + (weight_grad,)
-                    new_bias_grads = new_bias_grads + (bias_grads[i - FIRST] + tl.sum(factor_grad, axis=0),)
+            if i >= FIRST and i < LAST:
+                weight_grad = weight_grads[i - FIRST]
+                weight_grad = tl.dot(tl.trans(factor_grad), h, acc=weight_grad, input_precision=PRECISION)
+                new_weight_grads += (weight_grad,)
+                new_bias_grads += (bias_grads[i - FIRST] + tl.sum(factor_grad, axis=0),)
         weight_grads = new_weight_grads
         bias_grads = new_bias_grads
 
@@ -176,16 +171,14 @@ class NormFactorsProduct(torch.autograd.Function):
     """Autograd of `norm_factors_product`: saves x and the parameters, recomputes the rest."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float) -> Tensor:
         row_count, channels = check_rows(x)
         if not 1 <= order <= LARGEST_ORDER:
             raise ShapeError(f"expected an order from 1 to {LARGEST_ORDER}, got {order}; use the plain version")
         gain = parameter("gain", gain, (channels,), x)
         weight = parameter("weight", weight, (order * channels, channels), x)
         bias = parameter("bias", bias, (order * channels,), x)
-        shape = launch_shape("factors", channels, order, shared_memory(x.device))
+        shape = launch_shape("factors", channels, order, shared_memory(x.device), dot_precision(x))
         z = torch.empty_like(x)
         with on_device_of(x):
             _forward_kernel[(blocks_of(row_count, shape.forward_rows),)](
@@ -214,7 +207,7 @@ class NormFactorsProduct(torch.autograd.Function):
         order = ctx.order
         z_grad = z_grad.contiguous()
         row_count, channels = check_rows(x)
-        shape = launch_shape("factors", channels, order, shared_memory(x.device))
+        shape = launch_shape("factors", channels, order, shared_memory(x.device), dot_precision(x))
         blocks = blocks_of(row_count, shape.backward_rows)
         programs = min(blocks, processors(x.device))
         sizes = (order * channels * channels, order * channels, channels)

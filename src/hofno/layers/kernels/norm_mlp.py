@@ -6,6 +6,9 @@ dW_up = sum_rows dv h^T, dh = W_up^T dv and dx = g + (the norm's part). Paramete
 `norm_factors`.
 """
 
+# The kernel language is not Python to a type checker, nor are launch options and autograd's wrapped methods:
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportIncompatibleMethodOverride=false
+
 from __future__ import annotations
 
 from typing import Any
@@ -118,20 +121,18 @@ def _backward_kernel(
     up_bias_grads = ()
     down_weight_grads = ()
     for _ in tl.static_range(FIRST, LAST):
-        up_weight_grads = up_weight_grads + (tl.full((CHUNK, CHANNELS), 0.0, tl.float32),)
-        up_bias_grads = up_bias_grads + (tl.full((CHUNK,), 0.0, tl.float32),)
-        down_weight_grads = down_weight_grads + (tl.full((CHANNELS, CHUNK), 0.0, tl.float32),)
+        up_weight_grads += (tl.full((CHUNK, CHANNELS), 0.0, tl.float32),)
+        up_bias_grads += (tl.full((CHUNK,), 0.0, tl.float32),)
+        down_weight_grads += (tl.full((CHANNELS, CHUNK), 0.0, tl.float32),)
 
     up_weights = ()
     transposed_up_weights = ()
     down_weights = ()
     if RESIDENT:
         for j in tl.static_range(HIDDEN // CHUNK):
-            up_weights = up_weights + (tl.load(up_weight_pointer + j * CHUNK * CHANNELS + up_at),)
-            transposed_up_weights = transposed_up_weights + (
-                tl.load(up_weight_pointer + j * CHUNK * CHANNELS + transposed_up_at),
-            )
-            down_weights = down_weights + (tl.load(down_weight_pointer + j * CHUNK + down_at),)
+            up_weights += (tl.load(up_weight_pointer + j * CHUNK * CHANNELS + up_at),)
+            transposed_up_weights += (tl.load(up_weight_pointer + j * CHUNK * CHANNELS + transposed_up_at),)
+            down_weights += (tl.load(down_weight_pointer + j * CHUNK + down_at),)
 
     for step in range(STEPS):
         first_row = (program + step * PROGRAMS) * ROWS
@@ -160,21 +161,16 @@ def _backward_kernel(
             slope = cdf + v * 0.3989422804014327 * tl.exp(-0.5 * v * v)
             v_grad = tl.dot(y_grad, down_weight, input_precision=PRECISION) * slope
             if INPUT_GRAD:
-                if RESIDENT:
-                    up_rows = up_weights[j]
-                else:
-                    up_rows = tl.load(up_weight_pointer + j * CHUNK * CHANNELS + up_at)
+                up_rows = up_weights[j] if RESIDENT else tl.load(up_weight_pointer + j * CHUNK * CHANNELS + up_at)
                 h_grad = tl.dot(v_grad, up_rows, acc=h_grad, input_precision=PRECISION)
             if j < LAST:
-                up_weight_grad = tl.dot(
-                    tl.trans(v_grad), h, acc=up_weight_grads[j - FIRST], input_precision=PRECISION
-                )
+                up_weight_grad = tl.dot(tl.trans(v_grad), h, acc=up_weight_grads[j - FIRST], input_precision=PRECISION)
                 down_weight_grad = tl.dot(
                     tl.trans(y_grad), v * cdf, acc=down_weight_grads[j - FIRST], input_precision=PRECISION
                 )
-                new_up_weight_grads = new_up_weight_grads + (up_weight_grad,)
-                new_up_bias_grads = new_up_bias_grads + (up_bias_grads[j - FIRST] + tl.sum(v_grad, axis=0),)
-                new_down_weight_grads = new_down_weight_grads + (down_weight_grad,)
+                new_up_weight_grads += (up_weight_grad,)
+                new_up_bias_grads += (up_bias_grads[j - FIRST] + tl.sum(v_grad, axis=0),)
+                new_down_weight_grads += (down_weight_grad,)
         up_weight_grads = new_up_weight_grads
         up_bias_grads = new_up_bias_grads
         down_weight_grads = new_down_weight_grads
@@ -221,7 +217,7 @@ class NormMlpResidual(torch.autograd.Function):
         up_bias = parameter("up_bias", up_bias, (hidden,), x)
         down_weight = parameter("down_weight", down_weight, (channels, hidden), x)
         down_bias = parameter("down_bias", down_bias, (channels,), x)
-        shape = launch_shape("mlp", channels, hidden, shared_memory(x.device))
+        shape = launch_shape("mlp", channels, hidden, shared_memory(x.device), dot_precision(x))
         y = torch.empty_like(x)
         with on_device_of(x):
             _forward_kernel[(blocks_of(row_count, shape.forward_rows),)](
@@ -252,7 +248,7 @@ class NormMlpResidual(torch.autograd.Function):
         y_grad = y_grad.contiguous()
         row_count, channels = check_rows(x)
         hidden = up_bias.numel()
-        shape = launch_shape("mlp", channels, hidden, shared_memory(x.device))
+        shape = launch_shape("mlp", channels, hidden, shared_memory(x.device), dot_precision(x))
         chunks = hidden // shape.hidden_chunk
         blocks = blocks_of(row_count, shape.backward_rows)
         programs = min(blocks, processors(x.device))

@@ -1,0 +1,151 @@
+"""The stages of one run, each a function with one artefact on disk: spec -> data -> model -> train -> evaluate.
+
+A run folder:
+
+    spec.toml           what the run is
+    checkpoints/        where it stands, see `hofno.train.state`
+    metrics.jsonl       a row for each epoch
+    model.safetensors, normalisers.safetensors, model.json, manifest.json   the trained operator
+    evaluation.json     its errors on the test split
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hofno import spec as specs
+from hofno import storage
+from hofno.data.dataset import Dataset
+from hofno.data.store import generate, store_folder
+from hofno.errors import CheckpointError, SpecError
+from hofno.evaluation.score import Scores, score
+from hofno.geometry import check_modes, padded_shape
+from hofno.models.registry import build, check_arguments, parameter_counts
+from hofno.problems.base import Progress, ignore_progress
+from hofno.problems.registry import problem
+from hofno.spec import Spec
+from hofno.surrogate import Surrogate, find_device, load
+from hofno.train.loop import Folder, Run, train
+from hofno.train.show import Show
+from hofno.train.state import device_name
+from hofno.train.track import make_trackers
+from hofno.versions import versions
+
+
+def check(spec: Spec) -> None:
+    """Fail early: the problem's parameters, the model's arguments, and the modes against the grid."""
+    made = problem(spec.data.problem, spec.data.parameters)
+    arguments = check_arguments(spec.model.name, {**spec.model.arguments, "in_channels": 1, "out_channels": 1})
+    find_device(spec.device)
+    if "modes" in arguments:
+        points = made.grid_geometry.shape
+        padded = padded_shape(points, arguments.get("domain_padding", 0.0))
+        check_modes(tuple(arguments["modes"]), arguments.get("mode_set", "symmetric"), padded)
+    for key in ("in_channels", "out_channels"):
+        if key in spec.model.arguments:
+            raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
+
+
+def make_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
+    """The data of a spec, from the store if they are there."""
+    return generate(spec.data.problem, store=store_folder(), progress=progress, **spec.data.parameters)
+
+
+def make_model(spec: Spec, in_channels: int, out_channels: int) -> nn.Module:
+    """The model of a spec with weights drawn from its seed."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(spec.seed)
+        channels = {"in_channels": in_channels, "out_channels": out_channels}
+        return build(spec.model.name, {**channels, **spec.model.arguments})
+
+
+def start_folder(spec: Spec, path: Path) -> None:
+    """Make a run folder for a new run; one that holds another run is refused."""
+    if (path / "spec.toml").exists():
+        if (path / "model.safetensors").exists():
+            raise SpecError(f"{path} holds a finished run; choose another --out, or delete it")
+        raise SpecError(f"{path} holds an unfinished run; continue it with: hofno train --resume {path}, or delete it")
+    if path.exists() and any(entry.name != "lock" for entry in path.iterdir()):
+        raise SpecError(f"{path} exists and is not a run folder; choose another --out")
+    path.mkdir(parents=True, exist_ok=True)
+    storage.write_bytes(path / "spec.toml", specs.to_toml(spec.single().plain()).encode())
+
+
+def read_spec(path: Path) -> Spec:
+    """The spec of a run folder."""
+    file = path / "spec.toml"
+    if not file.exists():
+        raise CheckpointError(f"{path} is not a run folder: it has no spec.toml; give the folder of --out")
+    try:
+        return specs.parse(tomllib.loads(file.read_text(encoding="utf-8")), str(file))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CheckpointError(f"{file} cannot be read ({error}); restore it from the spec the run was started with") from None
+
+
+def is_finished(path: Path) -> bool:
+    return (path / "model.safetensors").exists() and (path / "manifest.json").exists()
+
+
+def train_run(
+    spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()
+) -> Run:
+    """Train in a run folder, from the start or from its newest checkpoint, and save the operator there."""
+    with storage.RunLock(path):
+        model = make_model(spec, data.in_channels, data.out_channels)
+        trackers = make_trackers(track, path, spec.name, spec.plain())
+        run = train(
+            model,
+            data,
+            spec.train,
+            seed=spec.seed,
+            device=find_device(spec.device),
+            folder=Folder(path, spec.run_hash, resume),
+            show=show,
+            trackers=trackers,
+            label=spec.label or spec.name,
+        )
+        run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
+        storage.update_folder(path, run.surrogate.files(), {"kind": "run", "run_hash": spec.run_hash})
+    return run
+
+
+def evaluate_run(spec: Spec, data: Dataset, path: Path, surrogate: Surrogate | None = None) -> tuple[dict[str, Any], Scores]:
+    """Score a finished run on its test split and write `evaluation.json`."""
+    surrogate = surrogate or load(path, spec.device)
+    scores = score(surrogate, data.test)
+    history = read_history(path)
+    record = {
+        "label": spec.label or spec.name,
+        "seed": spec.seed,
+        "metrics": scores.means(),
+        "parameters": parameter_counts(surrogate.model),
+        "seconds": history[-1]["seconds"] if history else None,
+        "epochs": spec.train.epochs,
+        "valid_rel_l2": history[-1].get("valid_rel_l2") if history else None,
+        "spec_hash": spec.run_hash,
+        "device": device_name(find_device(spec.device)),
+        "versions": versions(),
+    }
+    per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
+    storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
+    return record, scores
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The rows of `metrics.jsonl`; an unfinished last line is passed over."""
+    import json
+
+    rows: list[dict[str, Any]] = []
+    file = path / "metrics.jsonl"
+    if file.exists():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+    return rows

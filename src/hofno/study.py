@@ -1,0 +1,151 @@
+"""A study: the runs that a spec's `[[compare]]` and `[sweep]` describe, trained, evaluated and gathered in one results file.
+
+    OUT/runs/<hash>/     a run folder for each member, see `hofno.stages`
+    OUT/results.json     all measured numbers with their conditions
+
+A member that is done is not done again; one that was interrupted goes on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import re
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hofno import spec as specs
+from hofno import storage
+from hofno.data.dataset import Dataset
+from hofno.data.store import store_folder
+from hofno.errors import SpecError
+from hofno.spec import Spec
+from hofno.stages import (
+    check,
+    evaluate_run,
+    is_finished,
+    make_data,
+    read_spec,
+    start_folder,
+    train_run,
+)
+from hofno.surrogate import find_device
+from hofno.train.show import Show, Silent
+from hofno.train.state import device_name
+from hofno.versions import versions
+
+SCHEMA = 1
+
+
+def member_folder(out: Path, spec: Spec) -> Path:
+    """A folder name a person can read, made unique by the run's hash."""
+    name = re.sub(r"[^a-z0-9]+", "-", (spec.label or spec.name).lower()).strip("-")
+    return out / "runs" / f"{name}-{spec.run_hash[:8]}"
+
+
+def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> dict[str, Any]:
+    """Train and evaluate one member, or read what is there already."""
+    path = member_folder(out, spec)
+    evaluation = path / "evaluation.json"
+    if evaluation.exists() and is_finished(path):
+        record = storage.read_json(evaluation)
+        if record.get("spec_hash") == spec.run_hash:
+            return {key: value for key, value in record.items() if key != "per_sample"}
+    data = data or make_data(spec)
+    if is_finished(path):
+        return evaluate_run(spec, data, path)[0]
+    resume = (path / "spec.toml").exists()
+    if resume and read_spec(path).run_hash != spec.run_hash:
+        raise SpecError(f"{path} belongs to another spec; delete it or choose another --out")
+    if not resume:
+        start_folder(spec, path)
+    run = train_run(spec, data, path, resume=resume, show=show)
+    return evaluate_run(spec, data, path, run.surrogate)[0]
+
+
+@lru_cache(maxsize=4)
+def _data_once(problem: str, parameters: str, store: str) -> Dataset:
+    """Data shared by the members a worker process runs."""
+    import json
+
+    from hofno.data.store import generate
+
+    return generate(problem, store=store, **json.loads(parameters))
+
+
+def _worker(values: dict[str, Any], out: str) -> dict[str, Any]:
+    """Run one member in a worker process."""
+    import json
+
+    torch.set_num_threads(1)
+    spec = specs.parse(values)
+    data = _data_once(spec.data.problem, json.dumps(spec.data.parameters, sort_keys=True), str(store_folder()))
+    return run_member(spec, Path(out), Silent(), data)
+
+
+def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, Any]:
+    """Run every member and write `results.json`; with several workers, members share the device as processes."""
+    members = spec.members()
+    for member, _ in members:
+        check(member)
+    begun = time.perf_counter()
+    records: dict[int, dict[str, Any]] = {}
+    if workers <= 1:
+        for index, (member, cell) in enumerate(members):
+            records[index] = {**run_member(member, out, show), "cell": cell}
+            told = records[index]["metrics"]
+            show.note(f"{name_of(member, cell)}: test rel_l2 {told['rel_l2']:.4g}  (seed {member.seed})")
+    else:
+        for member in {member.data_hash: member for member, _ in members}.values():
+            make_data(member)
+        context = multiprocessing.get_context("spawn")
+        # the longest first, so that the last ones are short
+        order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            waiting = {pool.submit(_worker, members[i][0].plain(), str(out)): i for i in order}
+            show.start(spec.title or spec.name, len(members), 0)
+            for done, future in enumerate(as_completed(waiting), start=1):
+                index = waiting[future]
+                member, cell = members[index]
+                records[index] = {**future.result(), "cell": cell}
+                rel_l2 = records[index]["metrics"]["rel_l2"]
+                show.advance(done, f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
+            show.stop()
+    results = gather(spec, [records[i] for i in range(len(members))], time.perf_counter() - begun)
+    storage.write_json(out / "results.json", results)
+    return results
+
+
+def name_of(member: Spec, cell: dict[str, Any]) -> str:
+    """How a member is called in tables: its label and the swept keys."""
+    keys = [f"{key.rsplit('.', 1)[-1]} {value}" for key, value in cell.items() if key not in ("label", "seed")]
+    return ", ".join([member.label or member.name, *keys])
+
+
+def gather(spec: Spec, records: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
+    """The results file of a study."""
+    runs = []
+    for record, (member, cell) in zip(records, spec.members(), strict=True):
+        label = name_of(member, cell)
+        shown = {key: value for key, value in cell.items() if key not in ("label", "seed")}
+        kept = {key: value for key, value in record.items() if key not in ("device", "versions")}
+        runs.append({**kept, "label": label, "cell": shown})
+    return {
+        "schema": SCHEMA,
+        "name": spec.name,
+        "title": spec.title or spec.name,
+        "problem": spec.data.problem,
+        "origin": "generated",
+        "device": records[0].get("device") or device_name(find_device(spec.device)),
+        "versions": records[0].get("versions") or versions(),
+        "created": date.today().isoformat(),
+        "seconds": round(seconds, 1),
+        "spec": spec.plain(),
+        "spec_hash": spec.study_hash,
+        "runs": runs,
+    }
