@@ -41,6 +41,12 @@ def wave(k: Shape, shape: Shape) -> Array:
     return np.exp(2j * math.pi * phase)
 
 
+def real_part(u: Array) -> Array:
+    """A field that must be real but for rounding."""
+    assert np.abs(np.imag(u)).max() < 1e-12 * max(1.0, np.abs(u).max())
+    return np.real(u).copy()
+
+
 def pad(u: Array, padded: Shape) -> Array:
     """Zeros at the end of every axis of (*n, c)."""
     ends = [(0, big - n) for n, big in zip(u.shape[:-1], padded, strict=True)]
@@ -64,7 +70,7 @@ def field(spectrum: Array, ks: list[list[int]], shape: Shape) -> Array:
     out = np.zeros((*shape, spectrum.shape[-1]))
     for k, row in zip(itertools.product(*ks), rows, strict=True):
         count = 1 if k[-1] == 0 or 2 * k[-1] == shape[-1] else 2
-        out += count * (row * wave(k, shape)[..., None]).real
+        out += count * np.real(row * wave(k, shape)[..., None])
     return out
 
 
@@ -77,8 +83,7 @@ def interpolate(u: Array, fine: Shape) -> Array:
     for k, row in zip(itertools.product(*ks), spectrum.reshape(-1, u.shape[-1]), strict=True):
         share = math.prod(0.5 if 2 * abs(q) == n else 1.0 for q, n in zip(k, shape, strict=True))
         out += share * row * wave(k, fine)[..., None]
-    assert np.abs(out.imag).max() < 1e-12 * max(1.0, np.abs(out.real).max())
-    return out.real
+    return real_part(out)
 
 
 def factor_maps(layer: HigherOrderSpectralConv) -> tuple[list[Array], list[Array]]:
@@ -159,7 +164,7 @@ def random_waves(band: int, dims: int, width: int, generator: np.random.Generato
         value = generator.normal(size=width) + 1j * generator.normal(size=width)
         waves[k] = waves[minus].conj() if minus in waves else value
     zero = (0,) * dims
-    waves[zero] = waves[zero].real.astype(complex)
+    waves[zero] = np.real(waves[zero]).astype(complex)
     return waves
 
 
@@ -168,8 +173,7 @@ def sample(waves: dict[Wave, np.ndarray], shape: Shape) -> Tensor:
     total = np.zeros((*shape, next(iter(waves.values())).size), dtype=complex)
     for k, value in waves.items():
         total += value * wave(k, shape)[..., None]
-    assert np.abs(total.imag).max() < 1e-12 * np.abs(total.real).max()
-    return torch.from_numpy(total.real.copy())[None]
+    return torch.from_numpy(real_part(total))[None]
 
 
 def no_biases(layer: HigherOrderSpectralConv) -> HigherOrderSpectralConv:

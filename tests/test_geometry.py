@@ -32,9 +32,7 @@ def test_wavenumbers_are_stored_as_the_two_conventions_say() -> None:
 
 
 @given(st.integers(2, 40), st.sampled_from(MODE_SETS), st.booleans())
-def test_modes_held_is_the_largest_count_without_two_equal_waves(
-    n: int, mode_set: ModeSet, last: bool
-) -> None:
+def test_modes_held_is_the_largest_count_without_two_equal_waves(n: int, mode_set: ModeSet, last: bool) -> None:
     def distinct(modes: int) -> bool:
         ks = axis_wavenumbers(modes, mode_set, last)
         folded = {k % n for k in ks}
@@ -43,18 +41,15 @@ def test_modes_held_is_the_largest_count_without_two_equal_waves(
         return len(folded) == len(ks)
 
     held = modes_held(n, mode_set, last)
-    assert distinct(held) and not distinct(held + 1)
+    assert distinct(held)
+    assert not distinct(held + 1)
 
 
 def test_check_modes_names_the_axis_and_what_it_holds() -> None:
     check_modes((4, 5), "symmetric", (7, 8))
-    with pytest.raises(
-        ShapeError, match=r"modes\[0\]=5 is more than an axis of 8 points holds \(at most 4\)"
-    ):
+    with pytest.raises(ShapeError, match=r"modes\[0\]=5 is more than an axis of 8 points holds \(at most 4\)"):
         check_modes((5, 5), "symmetric", (8, 8))
-    with pytest.raises(
-        ShapeError, match=r"modes\[0\]=4 is more than an axis of 7 points holds \(at most 3\)"
-    ):
+    with pytest.raises(ShapeError, match=r"modes\[0\]=4 is more than an axis of 7 points holds \(at most 3\)"):
         check_modes((4, 4), "reference", (7, 8))
     with pytest.raises(ShapeError, match="2 spatial axes; the field has 3"):
         check_modes((4, 4), "symmetric", (8, 8, 8))
@@ -74,14 +69,11 @@ def test_padding_by_two_thirds_is_the_integer_rule_of_the_released_code() -> Non
 
 
 def test_coordinates() -> None:
-    assert torch.equal(
-        axis_coordinates(4, "periodic"), torch.tensor([0, 0.25, 0.5, 0.75], dtype=torch.float64)
-    )
-    assert torch.equal(
-        axis_coordinates(5, "endpoint"), torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64)
-    )
+    assert torch.equal(axis_coordinates(4, "periodic"), torch.tensor([0, 0.25, 0.5, 0.75], dtype=torch.float64))
+    assert torch.equal(axis_coordinates(5, "endpoint"), torch.tensor([0, 0.25, 0.5, 0.75, 1], dtype=torch.float64))
     grid = grid_coordinates((3, 4), "periodic")
-    assert grid.shape == (3, 4, 2) and grid.dtype == torch.float64
+    assert grid.shape == (3, 4, 2)
+    assert grid.dtype == torch.float64
     assert grid[2, 1].tolist() == [2 / 3, 1 / 4]
     with pytest.raises(SpecError, match="have no positions"):
         axis_coordinates(4, "none")

@@ -117,9 +117,7 @@ def _named_tensors(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
             )
         name = str(key).removeprefix("module.")
         if name in tensors:
-            raise CheckpointError(
-                f"{name}: given twice, with and without the prefix 'module.'; keep one of them"
-            )
+            raise CheckpointError(f"{name}: given twice, with and without the prefix 'module.'; keep one of them")
         spectral = ".spec_convs." in name
         if spectral and value.is_complex():
             value = torch.view_as_real(value.resolve_conj())
@@ -171,9 +169,7 @@ def _depth(tensors: dict[str, Tensor], family: str) -> int:
     return 1 + max((int(found[1]) for found in numbers if found), default=0)
 
 
-def _block_shapes(
-    conv: str, width: int, order: int, hidden: int, modes: tuple[int, int]
-) -> dict[str, tuple[int, ...]]:
+def _block_shapes(conv: str, width: int, order: int, hidden: int, modes: tuple[int, int]) -> dict[str, tuple[int, ...]]:
     return {
         "norm1.weight": (1, 1, 1, width),
         "norm2.weight": (1, 1, 1, width),

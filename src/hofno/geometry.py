@@ -72,7 +72,9 @@ def check_modes(modes: tuple[int, ...], mode_set: ModeSet, points: tuple[int, ..
 
 def check_mode_counts(modes: tuple[int, ...]) -> tuple[int, ...]:
     """Validate the `modes` argument itself: one to three positive integers."""
-    modes = tuple(int(m) for m in modes)
+    if not isinstance(modes, tuple | list) or not all(isinstance(m, int) for m in modes):
+        raise SpecError(f"modes must be a tuple of whole numbers, one for each axis, such as (16, 16); got {modes!r}")
+    modes = tuple(modes)
     if not 1 <= len(modes) <= 3:
         raise SpecError(f"modes must have 1, 2 or 3 entries, one for each axis; got {modes}")
     if min(modes) < 1:
@@ -102,6 +104,21 @@ def grid_coordinates(
     """Positions of all grid points, channel-last: (*points, d) in float64."""
     axes = [axis_coordinates(n, kind, device=device) for n in points]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
+
+
+_coordinates: dict[tuple[object, ...], Tensor] = {}
+
+
+def cached_coordinates(points: tuple[int, ...], kind: Coordinates, like: Tensor) -> Tensor:
+    """`grid_coordinates` on the device and in the precision of `like`, made once."""
+    key = (points, kind, like.device, like.dtype)
+    found = _coordinates.get(key)
+    if found is None:
+        with torch.inference_mode(False), torch.no_grad():
+            found = grid_coordinates(points, kind).to(device=like.device, dtype=like.dtype)
+        if type(found) is Tensor:  # while a graph is exported the values are not there yet
+            _coordinates[key] = found
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

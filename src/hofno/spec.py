@@ -14,9 +14,10 @@ import difflib
 import hashlib
 import itertools
 import json
+import math
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -24,7 +25,7 @@ from hofno.errors import SpecError
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class DataSpec(BaseModel):
@@ -57,7 +58,9 @@ class TrainSpec(Section):
     epochs: int = Field(100, ge=1, description="passes over the training set")
     batch_size: int = Field(20, ge=1, description="samples in a step; the last, smaller batch of an epoch is used too")
     loss: Literal["rel_l2", "mse", "mae"] = Field("rel_l2", description="training loss, see hofno.train.losses")
-    optimiser: Literal["adamw", "muon"] = Field("adamw", description="muon: 2-D weights of the blocks by Muon, the rest by AdamW")
+    optimiser: Literal["adamw", "muon"] = Field(
+        "adamw", description="muon: 2-D weights of the blocks by Muon, the rest by AdamW"
+    )
     lr: float = Field(1e-3, gt=0, description="peak learning rate of AdamW")
     muon_lr: float = Field(0.02, gt=0, description="peak learning rate of Muon")
     weight_decay: float = Field(1e-5, ge=0, description="decoupled weight decay")
@@ -67,11 +70,14 @@ class TrainSpec(Section):
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0 leaves gradients alone")
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the weight average that is evaluated and saved; 0 is off")
     precision: Literal["fp32", "tf32", "bf16", "mixed"] = Field(
-        "fp32", description="fp32; tf32 products; bf16 autocast throughout; mixed: bf16 factors and MLP, fp32 transforms"
+        "fp32",
+        description="fp32; tf32 products; bf16 autocast throughout; mixed: bf16 factors and MLP, fp32 transforms",
     )
     compile: bool = Field(False, description="torch.compile the model")
     cuda_graph: bool = Field(False, description="capture the training step in a CUDA graph (CUDA only)")
-    normalise_inputs: bool = Field(True, description="standardise each input channel by its training mean and deviation")
+    normalise_inputs: bool = Field(
+        True, description="standardise each input channel by its training mean and deviation"
+    )
     normalise_targets: bool = Field(True, description="standardise each target channel likewise")
     validate_every: int = Field(1, ge=1, description="epochs between validations")
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
@@ -97,7 +103,7 @@ class Spec(Section):
     model: ModelSpec
     train: TrainSpec = TrainSpec()  # pyright: ignore[reportCallIssue]
     compare: tuple[Variant, ...] = ()
-    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     published: str = Field("", description="published table to print beside the results, such as poisson")
 
     def plain(self) -> dict[str, Any]:
@@ -127,7 +133,8 @@ class Spec(Section):
         base = self.single()
         variants: list[tuple[Spec, dict[str, Any]]] = [(base, {})]
         variants += [
-            (override(base, {"label": variant.label, **variant.set}), {"label": variant.label}) for variant in self.compare
+            (override(base, {"label": variant.label, **variant.set}), {"label": variant.label})
+            for variant in self.compare
         ]
         keys = list(self.sweep)
         found: list[tuple[Spec, dict[str, Any]]] = []
@@ -146,6 +153,7 @@ def fingerprint(value: object) -> str:
 
 def parse(values: dict[str, Any], where: str = "the spec") -> Spec:
     """Validate plain values; the error names the key, what it needs, and the nearest known key."""
+    _refuse_not_finite(values, where)
     try:
         return Spec.model_validate(values)
     except ValidationError as error:
@@ -230,13 +238,23 @@ def _key(text: str) -> str:
     return text if text.replace("_", "").replace("-", "").isalnum() else json.dumps(text)
 
 
+def _refuse_not_finite(values: Any, where: str, path: tuple[str, ...] = ()) -> None:
+    """Infinities and NaN have no place in JSON or in a hash."""
+    inner = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in inner:
+        _refuse_not_finite(value, where, (*path, str(key)))
+    if isinstance(values, float) and not math.isfinite(values):
+        raise SpecError(f"{where}: {'.'.join(path)} must be a finite number; got {values}")
+
+
 def _explain(error: ValidationError, where: str) -> str:
     first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
+    parts = [str(part) for part in first["loc"]]
+    key = ".".join(parts)
     if first["type"] == "extra_forbidden":
         sections = {"train": TrainSpec, "compare": Variant}
-        kind = sections.get(str(first["loc"][0]), Spec) if len(first["loc"]) > 1 else Spec
-        close = difflib.get_close_matches(str(first["loc"][-1]), kind.model_fields, n=1)
+        kind = sections.get(parts[0], Spec) if len(parts) > 1 else Spec
+        close = difflib.get_close_matches(parts[-1], kind.model_fields, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(kind.model_fields)}"
         return f"{where} has an unknown key {key!r}; {hint}"
     if first["type"] == "missing":

@@ -22,13 +22,14 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.store import generate, store_folder
-from hofno.errors import CheckpointError, SpecError
+from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.evaluation.score import Scores, score
 from hofno.geometry import check_modes, padded_shape
 from hofno.models.registry import build, check_arguments, parameter_counts
 from hofno.problems.base import Progress, ignore_progress
 from hofno.problems.registry import problem
 from hofno.spec import Spec
+from hofno.storage.files import is_temporary
 from hofno.surrogate import Surrogate, find_device, load
 from hofno.train.loop import Folder, Run, train
 from hofno.train.show import Show
@@ -39,16 +40,32 @@ from hofno.versions import versions
 
 def check(spec: Spec) -> None:
     """Fail early: the problem's parameters, the model's arguments, and the modes against the grid."""
+    for key in ("in_channels", "out_channels"):
+        if key in spec.model.arguments:
+            raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
-    arguments = check_arguments(spec.model.name, {**spec.model.arguments, "in_channels": 1, "out_channels": 1})
-    find_device(spec.device)
+    channels_in, channels_out = made.channels
+    arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
+    arguments = check_arguments(spec.model.name, arguments)
+    with torch.device("meta"):  # shapes alone: a model that cannot be built fails here, however large it is
+        build(spec.model.name, arguments)
+    if find_device(spec.device).type != "cuda" and spec.train.cuda_graph:
+        raise SpecError("train.cuda_graph needs a CUDA device; set train.cuda_graph=false or device='cuda'")
     if "modes" in arguments:
         points = made.grid_geometry.shape
         padded = padded_shape(points, arguments.get("domain_padding", 0.0))
         check_modes(tuple(arguments["modes"]), arguments.get("mode_set", "symmetric"), padded)
-    for key in ("in_channels", "out_channels"):
-        if key in spec.model.arguments:
-            raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
+
+
+def check_channels(spec: Spec, surrogate: Surrogate) -> None:
+    """Fail before data are made for a trained operator that does not take them."""
+    expected = (surrogate.inputs.mean.numel(), surrogate.targets.mean.numel())
+    found = problem(spec.data.problem, spec.data.parameters).channels
+    if found != expected:
+        raise ShapeError(
+            f"the run takes {expected[0]} input channels and predicts {expected[1]}, these data have {found[0]} and "
+            f"{found[1]}; leave out the --set that changes them"
+        )
 
 
 def make_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
@@ -64,14 +81,21 @@ def make_model(spec: Spec, in_channels: int, out_channels: int) -> nn.Module:
         return build(spec.model.name, {**channels, **spec.model.arguments})
 
 
-def start_folder(spec: Spec, path: Path) -> None:
-    """Make a run folder for a new run; one that holds another run is refused."""
+def check_new_folder(path: Path) -> None:
+    """Refuse a folder that holds another run or anything else."""
     if (path / "spec.toml").exists():
         if (path / "model.safetensors").exists():
             raise SpecError(f"{path} holds a finished run; choose another --out, or delete it")
         raise SpecError(f"{path} holds an unfinished run; continue it with: hofno train --resume {path}, or delete it")
-    if path.exists() and any(entry.name != "lock" for entry in path.iterdir()):
+    if path.exists() and not path.is_dir():
+        raise SpecError(f"{path} is a file, --out needs a folder; choose another --out")
+    if path.exists() and any(entry.name != "lock" and not is_temporary(entry.name) for entry in path.iterdir()):
         raise SpecError(f"{path} exists and is not a run folder; choose another --out")
+
+
+def start_folder(spec: Spec, path: Path) -> None:
+    """Make a run folder for a new run."""
+    check_new_folder(path)
     path.mkdir(parents=True, exist_ok=True)
     storage.write_bytes(path / "spec.toml", specs.to_toml(spec.single().plain()).encode())
 
@@ -84,16 +108,16 @@ def read_spec(path: Path) -> Spec:
     try:
         return specs.parse(tomllib.loads(file.read_text(encoding="utf-8")), str(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CheckpointError(f"{file} cannot be read ({error}); restore it from the spec the run was started with") from None
+        raise CheckpointError(
+            f"{file} cannot be read ({error}); restore it from the spec the run was started with"
+        ) from None
 
 
 def is_finished(path: Path) -> bool:
     return (path / "model.safetensors").exists() and (path / "manifest.json").exists()
 
 
-def train_run(
-    spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()
-) -> Run:
+def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()) -> Run:
     """Train in a run folder, from the start or from its newest checkpoint, and save the operator there."""
     with storage.RunLock(path):
         model = make_model(spec, data.in_channels, data.out_channels)
@@ -104,7 +128,7 @@ def train_run(
             spec.train,
             seed=spec.seed,
             device=find_device(spec.device),
-            folder=Folder(path, spec.run_hash, resume),
+            folder=Folder(path, spec.run_hash, resume, f"hofno train --resume {path}"),
             show=show,
             trackers=trackers,
             label=spec.label or spec.name,
@@ -114,7 +138,9 @@ def train_run(
     return run
 
 
-def evaluate_run(spec: Spec, data: Dataset, path: Path, surrogate: Surrogate | None = None) -> tuple[dict[str, Any], Scores]:
+def evaluate_run(
+    spec: Spec, data: Dataset, path: Path, surrogate: Surrogate | None = None
+) -> tuple[dict[str, Any], Scores]:
     """Score a finished run on its test split and write `evaluation.json`."""
     surrogate = surrogate or load(path, spec.device)
     scores = score(surrogate, data.test)

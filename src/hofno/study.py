@@ -1,4 +1,4 @@
-"""A study: the runs that a spec's `[[compare]]` and `[sweep]` describe, trained, evaluated and gathered in one results file.
+"""A study: the runs that a spec's `[[compare]]` and `[sweep]` describe, trained, evaluated and gathered in one file.
 
     OUT/runs/<hash>/     a run folder for each member, see `hofno.stages`
     OUT/results.json     all measured numbers with their conditions
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import signal
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import date
 from functools import lru_cache
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.store import store_folder
-from hofno.errors import SpecError
+from hofno.errors import CheckpointError, SpecError
 from hofno.spec import Spec
 from hofno.stages import (
     check,
@@ -35,7 +37,8 @@ from hofno.stages import (
     train_run,
 )
 from hofno.surrogate import find_device
-from hofno.train.show import Show, Silent
+from hofno.train.loop import Interrupted
+from hofno.train.show import Show, Silent, showing
 from hofno.train.state import device_name
 from hofno.versions import versions
 
@@ -78,10 +81,22 @@ def _data_once(problem: str, parameters: str, store: str) -> Dataset:
     return generate(problem, store=store, **json.loads(parameters))
 
 
+_stop: Event | None = None
+
+
+def _begin_worker(stop: Event) -> None:
+    """Prepare a worker process: Ctrl-C reaches its training loop, and its parent for all else."""
+    global _stop
+    _stop = stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def _worker(values: dict[str, Any], out: str) -> dict[str, Any]:
     """Run one member in a worker process."""
     import json
 
+    if _stop is not None and _stop.is_set():
+        raise Interrupted("the study was stopped before this run began")
     torch.set_num_threads(1)
     spec = specs.parse(values)
     data = _data_once(spec.data.problem, json.dumps(spec.data.parameters, sort_keys=True), str(store_folder()))
@@ -103,10 +118,24 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
     else:
         for member in {member.data_hash: member for member, _ in members}.values():
             make_data(member)
-        context = multiprocessing.get_context("spawn")
-        # the longest first, so that the last ones are short
-        order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        records = _run_in_processes(spec, members, out, show, workers)
+    results = gather(spec, [records[i] for i in range(len(members))], time.perf_counter() - begun)
+    storage.write_json(out / "results.json", results)
+    return results
+
+
+def _run_in_processes(
+    spec: Spec, members: list[tuple[Spec, dict[str, Any]]], out: Path, show: Show, workers: int
+) -> dict[int, dict[str, Any]]:
+    """Train members in `workers` processes; the first error or interruption stops the others, which save and leave."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    # the longest first, so that the last ones are short
+    order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
+    records: dict[int, dict[str, Any]] = {}
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(stop,))
+    with showing(show), pool:
+        try:
             waiting = {pool.submit(_worker, members[i][0].plain(), str(out)): i for i in order}
             show.start(spec.title or spec.name, len(members), 0)
             for done, future in enumerate(as_completed(waiting), start=1):
@@ -115,10 +144,13 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
                 records[index] = {**future.result(), "cell": cell}
                 rel_l2 = records[index]["metrics"]["rel_l2"]
                 show.advance(done, f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
-            show.stop()
-    results = gather(spec, [records[i] for i in range(len(members))], time.perf_counter() - begun)
-    storage.write_json(out / "results.json", results)
-    return results
+        except BaseException:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+    return records
 
 
 def name_of(member: Spec, cell: dict[str, Any]) -> str:
@@ -130,9 +162,13 @@ def name_of(member: Spec, cell: dict[str, Any]) -> str:
 def gather(spec: Spec, records: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
     """The results file of a study."""
     runs = []
+    sets = {variant.label: variant.set for variant in spec.compare}
     for record, (member, cell) in zip(records, spec.members(), strict=True):
         label = name_of(member, cell)
-        shown = {key: value for key, value in cell.items() if key not in ("label", "seed")}
+        # all that tells the run apart from the spec's own, but for the seed; FNO is the network of order 1
+        shown = {**sets.get(cell.get("label", ""), {}), **cell}
+        shown |= {"model.order": 1} if member.model.name == "fno" else {}
+        shown.pop("seed", None)
         kept = {key: value for key, value in record.items() if key not in ("device", "versions")}
         runs.append({**kept, "label": label, "cell": shown})
     return {
@@ -149,3 +185,39 @@ def gather(spec: Spec, records: list[dict[str, Any]], seconds: float) -> dict[st
         "spec_hash": spec.study_hash,
         "runs": runs,
     }
+
+
+def check_study_folder(out: Path) -> None:
+    """Refuse a folder that holds something else than a study."""
+    if out.exists() and not out.is_dir():
+        raise SpecError(f"{out} is a file, --out needs a folder; choose another --out")
+    known = ("runs", "results.json")
+    if out.exists() and any(out.iterdir()) and not any((out / name).exists() for name in known):
+        raise SpecError(f"{out} exists and holds no study; choose another --out")
+
+
+def check_results(results: Any, where: str) -> None:
+    """Refuse a file that is not the results file of a study."""
+    if not isinstance(results, dict) or results.get("schema") != SCHEMA or not isinstance(results.get("runs"), list):
+        found = results.get("schema") if isinstance(results, dict) else type(results).__name__
+        raise CheckpointError(
+            f"{where} is not a results file of schema {SCHEMA} (found {found!r}); make one with: hofno run SPEC"
+        )
+
+
+def merge_results(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The new results with the runs of `old` that were not measured again; a run is told by its spec hash and seed.
+
+    A run that is kept keeps its conditions: where device or versions differ from the new ones, they stand in the run.
+    """
+    check_results(old, "the file to merge into")
+    for key in ("name", "problem"):
+        if old.get(key) != new[key]:
+            raise SpecError(
+                f"the file to merge into has {key} {old.get(key)!r}, these results have {new[key]!r}; choose another"
+            )
+    measured = {(run["spec_hash"], run["seed"]) for run in new["runs"]}
+    conditions = {key: old[key] for key in ("device", "versions", "created") if key in old and old[key] != new[key]}
+    kept = [{**conditions, **run} for run in old["runs"] if (run["spec_hash"], run["seed"]) not in measured]
+    seconds = round(new["seconds"] + (old["seconds"] if kept else 0.0), 1)
+    return {**new, "seconds": seconds, "runs": [*kept, *new["runs"]]}

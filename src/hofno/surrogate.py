@@ -55,7 +55,7 @@ class Surrogate:
     stamp: dict[str, Any] = field(default_factory=dict)
 
     def predict(self, x: Field, batch_size: int = 32) -> Field:
-        """Predict from raw inputs (n, c, *grid) or one sample (c, *grid); NumPy in, NumPy out, tensor in, tensor out."""
+        """Predict from raw inputs (n, c, *grid) or one sample (c, *grid); NumPy gives NumPy, a tensor a tensor."""
         values = as_float32(x, "x")
         single = values.ndim == len(self.grid.shape) + 1
         batch = values[None] if single else values
@@ -65,6 +65,8 @@ class Surrogate:
                 f"expected (n, {channels}, *grid) with {len(self.grid.shape)} grid axes, or one sample without n; "
                 f"got shape {tuple(values.shape)}"
             )
+        if batch.numel() == 0:
+            raise ShapeError(f"expected at least one sample and one point; got shape {tuple(values.shape)}")
         refuse_not_finite(batch, "x")
         predicted = self.predict_tensor(batch, batch_size)
         predicted = predicted[0] if single else predicted
@@ -152,5 +154,7 @@ def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> No
             )
     extra = sorted(set(tensors) - set(expected))
     if extra:
-        raise CheckpointError(f"the weights in {path} hold {extra[0]!r}, which the model has not; they belong to another model")
+        raise CheckpointError(
+            f"the weights in {path} hold {extra[0]!r}, which the model has not; they belong to another model"
+        )
     model.load_state_dict(tensors)

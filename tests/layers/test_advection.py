@@ -35,15 +35,14 @@ from reference import (
 
 def advection_layer(modes: Shape, dealias: bool) -> HigherOrderSpectralConv:
     """Width 2, order 2: channel 0 is u_x times w_x, channel 1 is u_y times w_y, and the filter adds them."""
-    layer = HigherOrderSpectralConv(
-        2, modes, 2, factors="spectral", weights="dense", dealias=dealias
-    ).double()
+    layer = HigherOrderSpectralConv(2, modes, 2, factors="spectral", weights="dense", dealias=dealias).double()
     kx, ky = np.meshgrid(*kept(modes, "symmetric"), indexing="ij")
     square = np.where(kx**2 + ky**2 == 0, 1, kx**2 + ky**2)
     # u = (-psi_y, psi_x) with psi the inverse Laplacian of w
     velocity_x, velocity_y = 1j * ky / (2 * math.pi * square), -1j * kx / (2 * math.pi * square)
     multipliers = np.stack((velocity_x, velocity_y, 2j * math.pi * kx, 2j * math.pi * ky), -1)
-    assert isinstance(layer.factors, torch.nn.Linear) and layer.multipliers is not None
+    assert isinstance(layer.factors, torch.nn.Linear)
+    assert layer.multipliers is not None
     with torch.no_grad():
         layer.factors.bias.zero_()
         layer.factors.weight.copy_(torch.tensor([[1.0, 0.0]] * 4))  # every factor sees w, held in channel 0
@@ -103,9 +102,7 @@ def test_pointwise_coefficients_cannot_be_those_of_advection() -> None:
     waves = [k for k in itertools.product(range(-band, band + 1), repeat=2) if k != (0, 0)]
     by_sum: dict[Wave, list[float]] = {}
     for p, q in itertools.product(waves, repeat=2):
-        value = (
-            0.5 * (p[0] * q[1] - p[1] * q[0]) * (1 / (p[0] ** 2 + p[1] ** 2) - 1 / (q[0] ** 2 + q[1] ** 2))
-        )
+        value = 0.5 * (p[0] * q[1] - p[1] * q[0]) * (1 / (p[0] ** 2 + p[1] ** 2) - 1 / (q[0] ** 2 + q[1] ** 2))
         by_sum.setdefault((p[0] + q[0], p[1] + q[1]), []).append(value)
     total = sum(np.square(values).sum() for values in by_sum.values())
     left = sum(np.square(np.array(values) - np.mean(values)).sum() for values in by_sum.values())

@@ -91,7 +91,8 @@ def test_a_product_in_space_is_a_convolution_of_spectra(dims: int, order: int, f
 def test_the_tied_class_lies_in_the_order_n_class(order: int, padding: float) -> None:
     tied = HigherOrderSpectralConv(3, (3, 3), order, factors="shared", domain_padding=padding).double()
     free = HigherOrderSpectralConv(3, (3, 3), order, factors="dense", domain_padding=padding).double()
-    assert isinstance(tied.factors, SharedFactors) and isinstance(free.factors, DenseFactors)
+    assert isinstance(tied.factors, SharedFactors)
+    assert isinstance(free.factors, DenseFactors)
     with torch.no_grad():
         free.factors.linear.weight.copy_(tied.factors.linear.weight.repeat(order, 1))
         free.factors.linear.bias.copy_(tied.factors.linear.bias.repeat(order))
@@ -118,8 +119,8 @@ def test_the_degree_n_part_of_a_pointwise_nonlinearity_is_tied(degree: int) -> N
     alphas = [0.3, -1.2, 0.7, 2.1, -0.4]
     a, v = torch.randn(3, 3, dtype=torch.float64), torch.randn(1, 9, 3, dtype=torch.float64)
     scales = torch.tensor([-1.0, -0.5, 0.25, 0.75, 1.0], dtype=torch.float64)
-    values = torch.stack([sum(c * (t * v @ a.T) ** r for r, c in enumerate(alphas)) for t in scales])
     powers = scales[:, None] ** torch.arange(5, dtype=torch.float64)
+    values = torch.stack([torch.stack([c * (t * v @ a.T) ** r for r, c in enumerate(alphas)]).sum(0) for t in scales])
     part = torch.linalg.solve(powers, values.flatten(1))[degree].reshape(v.shape)
     assert relative(part, tied_power(a, degree, alphas[degree], 9)(v)) < 1e-11
 
@@ -160,8 +161,7 @@ def icosahedron() -> Tensor:
     """Twelve unit vectors whose means of polynomials up to degree 5 are those of the sphere."""
     golden = (1 + math.sqrt(5)) / 2
     corners = [
-        np.roll((0, one, two), turn)
-        for one, two, turn in itertools.product((1, -1), (golden, -golden), range(3))
+        np.roll((0, one, two), turn) for one, two, turn in itertools.product((1, -1), (golden, -golden), range(3))
     ]
     return torch.from_numpy(np.array(corners, dtype=np.float64) / math.hypot(1, golden))
 

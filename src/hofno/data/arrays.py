@@ -18,10 +18,18 @@ def as_float32(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         tensor = values.detach().cpu()
     else:
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise DataError(
+                f"{name} must be one array; got rows of different lengths; make them equally long"
+            ) from None
         if array.dtype.kind not in "fiub":
-            raise DataError(f"{name} must hold real numbers; got dtype {array.dtype}; convert it, e.g. with .astype('float32')")
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
+            raise DataError(
+                f"{name} must hold real numbers; got dtype {array.dtype}; convert it, e.g. with .astype('float32')"
+            )
+        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, which is refused later
+            tensor = torch.from_numpy(np.require(array, np.float32, ["C", "W"]))
     if tensor.is_complex():
         raise DataError(f"{name} must hold real numbers; got {tensor.dtype}; split it into real and imaginary channels")
     return tensor.float()
@@ -40,8 +48,8 @@ def from_arrays(
 
     Args:
         x, y: arrays or tensors on the same grid of one to three axes.
-        coords: positions of the grid points, (d, *grid) for all samples or (n, d, *grid), appended to x as channels: for
-            curvilinear meshes. A regular grid needs none: models append its coordinates.
+        coords: positions of the grid points, (d, *grid) for all samples or (n, d, *grid), appended to x as channels:
+            for curvilinear meshes. A regular grid needs none: models append its coordinates.
         periodic: whether the grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test part, as fractions that sum to 1 or as numbers of samples.
         seed: seed of the shuffle before the split; None keeps the given order.
@@ -72,7 +80,8 @@ def _spread(coords: Tensor, inputs: Tensor) -> Tensor:
     if coords.ndim == inputs.ndim and coords.shape[0] == inputs.shape[0] and tuple(coords.shape[2:]) == grid:
         return coords
     raise DataError(
-        f"coords must be (d, *grid) or (n, d, *grid) with grid {grid} and n = {inputs.shape[0]}; got {tuple(coords.shape)}"
+        f"coords must be (d, *grid) or (n, d, *grid) with grid {grid} and n = {inputs.shape[0]}; "
+        f"got {tuple(coords.shape)}"
     )
 
 
@@ -89,7 +98,7 @@ def _counts(split: Sequence[float], samples: int) -> list[int]:
         raise DataError(f"split must be fractions that sum to 1, or numbers of samples; got {tuple(split)}")
     if min(counts) < 1 or sum(counts) > samples:
         raise DataError(
-            f"split {tuple(split)} of {samples} samples gives {counts}; each part needs at least one sample and together "
-            f"no more than {samples}"
+            f"split {tuple(split)} of {samples} samples gives {counts}; each part needs at least one sample and "
+            f"together no more than {samples}"
         )
     return counts

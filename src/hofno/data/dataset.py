@@ -22,14 +22,14 @@ class Split:
     y: Tensor
 
     def __post_init__(self) -> None:
-        if self.x.shape[0] != self.y.shape[0]:
-            raise DataError(
-                f"x has {self.x.shape[0]} samples and y has {self.y.shape[0]}; give one target for each input"
-            )
-        if self.x.ndim < 3 or self.x.shape[2:] != self.y.shape[2:]:
+        if self.x.ndim < 3 or self.y.ndim < 3 or self.x.shape[2:] != self.y.shape[2:]:
             raise DataError(
                 f"x and y must be (n, channels, *grid) on one grid; got x {tuple(self.x.shape)} and y "
                 f"{tuple(self.y.shape)}; a single channel needs its axis: y[:, None]"
+            )
+        if self.x.shape[0] != self.y.shape[0]:
+            raise DataError(
+                f"x has {self.x.shape[0]} samples and y has {self.y.shape[0]}; give one target for each input"
             )
 
     def __len__(self) -> int:
@@ -65,6 +65,6 @@ def refuse_not_finite(values: Tensor, name: str) -> None:
     bad = (~finite).flatten(1).any(1).nonzero().flatten()
     count = int((~finite).sum())
     raise DataError(
-        f"{name} holds {count} values that are NaN or infinite, in {len(bad)} of {len(values)} samples, first in sample "
-        f"{int(bad[0])}; repair or drop those samples"
+        f"{name} holds {count} values that are NaN or infinite, in {len(bad)} of {len(values)} samples, first in "
+        f"sample {int(bad[0])}; repair or drop those samples"
     )

@@ -5,17 +5,16 @@ The store is the folder named by the environment variable HOFNO_DATA, or .hofno/
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from hofno import storage
 from hofno.data.dataset import Dataset, Split
+from hofno.data.npy import npy_bytes, read_npy
 from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.registry import problem as make_problem
@@ -29,6 +28,12 @@ def store_folder() -> Path:
     return Path(os.environ.get("HOFNO_DATA", Path(".hofno") / "data"))
 
 
+def data_folder(problem: str, parameters: dict[str, Any], store: Path) -> Path:
+    """Where the data of these parameters are kept, or would be."""
+    made = make_problem(problem, parameters)
+    return store / f"{problem}-{fingerprint([problem, made.parameters()])}"
+
+
 def generate(
     problem: str, *, store: str | Path | None = None, progress: Progress = ignore_progress, **parameters: Any
 ) -> Dataset:
@@ -36,7 +41,7 @@ def generate(
 
     Args:
         problem: name of the benchmark, see ``hofno list``.
-        store: folder to keep the data in and to read them from if they are there already; None keeps them in memory only.
+        store: folder to keep the data in and to read them from if they are there; None keeps them in memory only.
         progress: called as progress(stage, done, total).
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
@@ -50,7 +55,7 @@ def generate(
     }
     if store is None:
         return _dataset(made, made.generate(progress), stamp)
-    folder = Path(store) / f"{problem}-{fingerprint([problem, made.parameters()])}"
+    folder = data_folder(problem, parameters, Path(store))
     if folder.exists():
         try:
             stamp = storage.verify_folder(folder)
@@ -58,7 +63,7 @@ def generate(
         except CheckpointError as error:
             raise DataError(f"the stored data cannot be used: {error}; delete {folder} to make them again") from None
     arrays = made.generate(progress)
-    files = {f"{name}.{part}.npy": _npy(getattr(arrays[name], part)) for name in SPLITS for part in "xy"}
+    files = {f"{name}.{part}.npy": npy_bytes(getattr(arrays[name], part)) for name in SPLITS for part in "xy"}
     storage.save_folder(folder, files, stamp)
     return _dataset(made, arrays, stamp)
 
@@ -76,14 +81,8 @@ def _refuse_too_large(made: Problem) -> None:
         )
 
 
-def _npy(array: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
 def _read(folder: Path, name: str) -> Arrays:
-    return Arrays(*(np.load(folder / f"{name}.{part}.npy", allow_pickle=False) for part in "xy"))
+    return Arrays(*(read_npy(folder / f"{name}.{part}.npy") for part in "xy"))
 
 
 def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) -> Dataset:
@@ -93,8 +92,7 @@ def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) ->
 
 def forget(problem: str, parameters: dict[str, Any], store: Path) -> bool:
     """Delete the stored data of these parameters; say whether there were any."""
-    made = make_problem(problem, parameters)
-    folder = store / f"{problem}-{fingerprint([problem, made.parameters()])}"
+    folder = data_folder(problem, parameters, store)
     if not folder.exists():
         return False
     shutil.rmtree(folder)

@@ -1,8 +1,8 @@
 """Metrics per sample. Every one reduces over channels and points and keeps the sample axis.
 
-    rel_l2             ||p - y||_2 / ||y||_2 in physical units (the paper's nRMSE)
-    mse                mean (p - y)^2 in physical units
-    mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set
+rel_l2             ||p - y||_2 / ||y||_2 in physical units (the paper's nRMSE)
+mse                mean (p - y)^2 in physical units
+mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set
 """
 
 from __future__ import annotations

@@ -34,8 +34,8 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     channels = surrogate.targets.mean.numel()
     if split.y.shape[1] != channels:
         raise ShapeError(
-            f"the model predicts {channels} channels and the targets have {split.y.shape[1]} in shape {tuple(split.y.shape)}; "
-            "evaluate on the kind of data it was trained for"
+            f"the model predicts {channels} channels and the targets have {split.y.shape[1]} in shape "
+            f"{tuple(split.y.shape)}; evaluate on the kind of data it was trained for"
         )
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for x, y in zip(split.x.split(batch_size), split.y.split(batch_size), strict=True):

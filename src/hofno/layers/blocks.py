@@ -39,7 +39,7 @@ class ModernBlock(nn.Module):
             v = v + self.drop(self.conv(self.norm1(v)))
             return v + self.drop(self.mlp(self.norm2(v)))
         v = self.conv(self.norm1(v), add=v)
-        return v + self.mlp(self.norm2(v))
+        return self.mlp(self.norm2(v), add=v)
 
     def _fusable(self, v: Tensor) -> bool:
         return (

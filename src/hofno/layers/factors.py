@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import re
 from functools import reduce
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
+from hofno.layers.parts import lean, plain_backward, tile_rows, tiles
 
 KINDS = ("dense", "identity", "diagonal", "low-rank(r)", "diagonal+low-rank(r)", "shared", "spectral")
 
@@ -51,6 +54,51 @@ def product(stacked: Tensor, order: int) -> Tensor:
     return reduce(torch.mul, stacked.chunk(order, dim=-1))
 
 
+class _TiledProduct(torch.autograd.Function):
+    """Product of the dense factors of (rows, c) in tiles of rows, see `hofno.layers.parts`; the factors are kept."""
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, weight: Tensor, bias: Tensor, order: int) -> Tensor:
+        save = any(ctx.needs_input_grad)
+        rows, stacked = v.shape[0], weight.shape[0]
+        z = v.new_empty(rows, stacked // order)
+        kept = v.new_empty(rows if save else min(rows, tile_rows(stacked)), stacked)
+        for part in tiles(rows, stacked):
+            p = kept[part] if save else kept[: part.stop - part.start]
+            first, second, *others = torch.mm(v[part], weight.T, out=p).add_(bias).chunk(order, dim=-1)
+            torch.mul(first, second, out=z[part])
+            for other in others:
+                z[part].mul_(other)
+        ctx.save_for_backward(v, weight, bias, kept if save else None)
+        ctx.order = order
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        v, weight, bias, kept = ctx.saved_tensors
+        (grad,) = grads
+        if torch.is_grad_enabled():
+            return *plain_backward(lambda *a: product(F.linear(*a), ctx.order), (v, weight, bias), grad), None
+        d_v, d_weight, d_bias = torch.empty_like(v), torch.zeros_like(weight), torch.zeros_like(bias)
+        d_kept = v.new_empty(min(v.shape[0], tile_rows(kept.shape[1])), kept.shape[1])
+        for part in tiles(*kept.shape):
+            d = d_kept[: part.stop - part.start]
+            _all_but_one(grad[part], kept[part].chunk(ctx.order, dim=-1), d.chunk(ctx.order, dim=-1))
+            d_weight.addmm_(d.T, v[part])
+            d_bias.add_(d.sum(0))
+            torch.mm(d, weight, out=d_v[part])
+        return d_v, d_weight, d_bias, None
+
+
+def _all_but_one(grad: Tensor, factors: tuple[Tensor, ...], out: tuple[Tensor, ...]) -> None:
+    """out_i = grad times all factors but the i-th, without a division."""
+    after = list(accumulate(reversed(factors[1:]), torch.mul))[::-1]  # the product of all factors after the i-th
+    before = grad
+    for i, later in enumerate(after):
+        torch.mul(before, later, out=out[i])
+        before = torch.mul(before, factors[i], out=out[i + 1] if i == len(after) - 1 else None)
+
+
 class PointwiseFactors(nn.Module):
     """Base: `forward` gives the product at every point, `at_zero` its constant value where the input is zero."""
 
@@ -68,6 +116,9 @@ class DenseFactors(PointwiseFactors):
         self.linear = nn.Linear(width, order * width)
 
     def forward(self, v: Tensor) -> Tensor:
+        if self.order > 1 and lean(v):
+            rows = v.reshape(-1, v.shape[-1])
+            return _TiledProduct.apply(rows, self.linear.weight, self.linear.bias, self.order).view(v.shape)
         return product(self.linear(v), self.order)
 
     def at_zero(self) -> Tensor:

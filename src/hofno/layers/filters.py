@@ -8,17 +8,56 @@ on spectra (b, 2, K1, ..., Kd, c), see `hofno.transforms.fourier`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from hofno.geometry import ModeSet, wavenumbers
+from hofno.layers import kernels
+from hofno.layers.parts import lean, plain_backward
 
 
 def complex_multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
     """Mode- and channel-wise complex product of (b, 2, K.., c) with (K.., c, 2)."""
+    if lean(spectrum):
+        return _LeanMultiply.apply(spectrum, weight.to(spectrum.dtype))
+    return _multiply(spectrum, weight)
+
+
+def _multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
     real, imag = spectrum.unbind(1)
     wr, wi = weight.to(spectrum.dtype).unbind(-1)
     return torch.stack((real * wr - imag * wi, real * wi + imag * wr), 1)
+
+
+def _multiply_parts(spectrum: Tensor, wr: Tensor, wi: Tensor, sign: int) -> Tensor:
+    """spectrum times wr + i sign wi, (b, 2, K.., c) with (K.., c)."""
+    out = spectrum * wr
+    out[:, 0].addcmul_(spectrum[:, 1], wi, value=-sign)
+    out[:, 1].addcmul_(spectrum[:, 0], wi, value=sign)
+    return out
+
+
+class _LeanMultiply(torch.autograd.Function):
+    """`_multiply` with the parts of the weight laid out one after the other once, and in few passes."""
+
+    @staticmethod
+    def forward(ctx: Any, spectrum: Tensor, weight: Tensor) -> Tensor:
+        wr, wi = weight.movedim(-1, 0).contiguous()
+        ctx.save_for_backward(spectrum, weight, wr, wi)
+        return _multiply_parts(spectrum, wr, wi, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        spectrum, weight, wr, wi = ctx.saved_tensors
+        (grad,) = grads
+        if torch.is_grad_enabled():
+            return plain_backward(_multiply, (spectrum, weight), grad)
+        d_spectrum = _multiply_parts(grad, wr, wi, -1)  # by the conjugate
+        d_real = (spectrum * grad).sum((0, 1))
+        d_imag = (spectrum[:, 0] * grad[:, 1]).addcmul_(spectrum[:, 1], grad[:, 0], value=-1).sum(0)
+        return d_spectrum, torch.stack((d_real, d_imag), -1)
 
 
 class SpectralFilter(nn.Module):
@@ -36,6 +75,9 @@ class DepthwiseFilter(SpectralFilter):
         self.weight = nn.Parameter(scale * torch.randn(*kept, channels, 2))
 
     def forward(self, spectrum: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and kernels.filter_supported(spectrum):
+            flat = kernels.mode_filter(spectrum.flatten(2, -2), self.weight.flatten(0, -3))
+            return flat.view_as(spectrum)
         return complex_multiply(spectrum, self.weight)
 
 

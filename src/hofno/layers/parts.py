@@ -1,14 +1,83 @@
-"""The small parts of a block: RMSNorm, DropPath, MLP. All on channel-last tensors (b, *n, c)."""
+r"""The small parts of a block: RMSNorm, DropPath, MLP. All on channel-last tensors (b, *n, c).
+
+On the CPU, an elementwise pass over a wide tensor, and the memory it asks the system for, cost as much as the matrix
+product beside it. So RMSNorm and MLP have a forward and a backward of their own there, which equal those of the plain
+formula and save less: RMSNorm keeps its input and one number for each point; the MLP runs over tiles of rows whose
+hidden activations stay in the cache. `lean` says where these may be used; elsewhere, and for derivatives of derivatives, the
+plain formula runs.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.forward_ad import unpack_dual
 
 from hofno.errors import SpecError
 
 EPSILON = 1e-6
+TILE = 2**20  # numbers in the hidden activations of one tile: 4 MiB of float32
+
+
+def lean(x: Tensor) -> bool:
+    """Whether `x` is a plain CPU tensor that nothing is tracing, casting or transforming."""
+    return (
+        x.device.type == "cpu"
+        and type(x) in (Tensor, nn.Parameter)
+        and x.dtype in (torch.float32, torch.float64)
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._are_functorch_transforms_active()
+        and unpack_dual(x).tangent is None
+    )
+
+
+def tile_rows(width: int) -> int:
+    """How many rows of `width` numbers make a tile."""
+    return max(1, TILE // width)
+
+
+def tiles(rows: int, width: int) -> Iterator[slice]:
+    """Slices of consecutive rows, a tile each."""
+    step = tile_rows(width)
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
+
+
+def plain_backward(formula: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Gradients of `formula` as functions that can be differentiated again."""
+    wanted = [x for x in inputs if x.requires_grad]
+    found = iter(torch.autograd.grad(formula(*inputs), wanted, grad, create_graph=True))
+    return tuple(next(found) if x.requires_grad else None for x in inputs)
+
+
+class _LeanNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, v: Tensor, gain: Tensor, eps: float) -> Tensor:
+        mean_square = torch.linalg.vector_norm(v, dim=-1, keepdim=True).square_().div_(v.shape[-1])
+        inverse = mean_square.add_(eps).rsqrt_()  # (..., 1)
+        ctx.save_for_backward(v, gain, inverse)
+        ctx.eps = eps
+        return torch.mul(v, inverse).mul_(gain)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        v, gain, inverse = ctx.saved_tensors
+        (grad,) = grads
+        if torch.is_grad_enabled():
+            formula = lambda v, gain: F.rms_norm(v, (v.shape[-1],), gain, ctx.eps)  # noqa: E731
+            return *plain_backward(formula, (v, gain), grad), None
+        unit = v * inverse
+        both = unit * grad
+        d_gain = both.flatten(0, -2).sum(0)
+        along = torch.mv(both.flatten(0, -2), gain).div_(-v.shape[-1]).view_as(inverse)
+        d_v = torch.mul(grad, gain, out=both).addcmul_(unit, along).mul_(inverse)
+        return d_v, d_gain, None
 
 
 class RMSNorm(nn.Module):
@@ -20,6 +89,8 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, v: Tensor) -> Tensor:
+        if lean(v) and v.ndim > 1:
+            return _LeanNorm.apply(v, self.weight.to(v.dtype), self.eps)
         return F.rms_norm(v, (v.shape[-1],), self.weight.to(v.dtype), self.eps)
 
 
@@ -39,6 +110,67 @@ class DropPath(nn.Module):
         return v * (keep.to(v.dtype) / (1.0 - self.rate))
 
 
+def _mlp(v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, add: Tensor | None = None) -> Tensor:
+    out = F.linear(F.gelu(F.linear(v, up, up_bias)), down, down_bias)
+    return out if add is None else out + add
+
+
+class _TiledMLP(torch.autograd.Function):
+    """`_mlp` of (rows, c) in tiles of rows; the hidden activations before the gelu are kept for the backward pass."""
+
+    SAVE = True
+
+    @staticmethod
+    def forward(
+        ctx: Any, v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, add: Tensor | None
+    ) -> Tensor:
+        rows, hidden = v.shape[0], up.shape[0]
+        save = _TiledMLP.SAVE and any(ctx.needs_input_grad)
+        out = v.new_empty(rows, down.shape[0])
+        tile = min(rows, tile_rows(hidden))
+        kept = v.new_empty(rows if save else tile, hidden)
+        active = v.new_empty(tile, hidden)
+        for part in tiles(rows, hidden):
+            count = part.stop - part.start
+            h = kept[part] if save else kept[:count]
+            torch.mm(v[part], up.T, out=h).add_(up_bias)
+            torch.ops.aten.gelu.out(h, out=active[:count])
+            if add is None:
+                out[part] = down_bias
+            else:
+                torch.add(add[part], down_bias, out=out[part])
+            out[part].addmm_(active[:count], down.T)
+        ctx.save_for_backward(v, up, up_bias, down, down_bias, add, kept if save else None)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        v, up, up_bias, down, down_bias, add, kept = ctx.saved_tensors
+        (grad,) = grads
+        if torch.is_grad_enabled():
+            inputs = (v, up, up_bias, down, down_bias) + (() if add is None else (add,))
+            found = plain_backward(_mlp, inputs, grad)
+            return found if add is not None else (*found, None)
+        rows, hidden = v.shape[0], up.shape[0]
+        tile = min(rows, tile_rows(hidden))
+        d_v = torch.empty_like(v)
+        d_up, d_up_bias, d_down = torch.zeros_like(up), torch.zeros_like(up_bias), torch.zeros_like(down)
+        active, d_h = v.new_empty(tile, hidden), v.new_empty(tile, hidden)
+        if kept is None: again = v.new_empty(tile, hidden)
+        for part in tiles(rows, hidden):
+            count = part.stop - part.start
+            h = kept[part] if kept is not None else torch.mm(v[part], up.T, out=again[:count]).add_(up_bias)
+            a, d = active[:count], d_h[:count]
+            torch.ops.aten.gelu.out(h, out=a)
+            d_down.addmm_(grad[part].T, a)
+            torch.mm(grad[part], down, out=a)
+            torch.ops.aten.gelu_backward.grad_input(a, h, grad_input=d)
+            d_up.addmm_(d.T, v[part])
+            d_up_bias.add_(d.sum(0))
+            torch.mm(d, up, out=d_v[part])
+        return d_v, d_up, d_up_bias, d_down, grad.sum(0), grad if add is not None else None
+
+
 class MLP(nn.Module):
     """Linear, GELU, Linear."""
 
@@ -47,5 +179,12 @@ class MLP(nn.Module):
         self.up = nn.Linear(width, hidden)
         self.down = nn.Linear(hidden, out)
 
-    def forward(self, v: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(v)))
+    def forward(self, v: Tensor, add: Tensor | None = None) -> Tensor:
+        """The MLP of (..., width); `add`, of the shape of the result, is added to it in the same pass."""
+        if lean(v):
+            rows = None if add is None else add.reshape(-1, add.shape[-1])
+            weights = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
+            out = _TiledMLP.apply(v.reshape(-1, v.shape[-1]), *weights, rows)
+            return out.view(*v.shape[:-1], out.shape[-1])
+        out = self.down(F.gelu(self.up(v)))
+        return out if add is None else out + add

@@ -129,7 +129,13 @@ class HigherOrderSpectralConv(nn.Module):
                 f"expected a channel-last field (batch, {dims} spatial axes, {self.width} channels); got shape "
                 f"{tuple(v.shape)}; channel-first data goes through x.movedim(1, -1)"
             )
-        check_modes(self.modes, self.mode_set, padded_shape(tuple(v.shape[1:-1]), self.domain_padding))
+        padded = padded_shape(tuple(v.shape[1:-1]), self.domain_padding)
+        check_modes(self.modes, self.mode_set, padded)
+        if self.dealias and any(2 * top >= n for top, n in zip(self._kept(), padded, strict=True)):
+            raise ShapeError(
+                f"dealias needs every kept wavenumber below half the grid {padded}, and modes={self.modes} keeps up to "
+                f"{self._kept()}; lower modes by one, or use a finer grid"
+            )
 
     def _kept(self) -> tuple[int, ...]:
         """Largest |k| kept on each axis."""

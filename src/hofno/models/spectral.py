@@ -8,10 +8,11 @@ Outside, fields are channel-first (b, c, *n); inside, channel-last. The dimensio
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import COORDINATES, Coordinates, ModeSet, check_mode_counts, choose, grid_coordinates
+from hofno.geometry import COORDINATES, Coordinates, ModeSet, cached_coordinates, check_mode_counts, choose
 from hofno.layers.blocks import BACKBONES, ClassicBlock, ModernBlock
 from hofno.layers.parts import MLP
 from hofno.layers.spectral import HigherOrderSpectralConv
@@ -33,7 +34,7 @@ class HOFNO(nn.Module):
         weights: spectral weights, "depthwise" or "dense".
         dealias: evaluate the products exactly on the kept modes.
         domain_padding: fraction of each axis appended as zeros, for domains that are not periodic.
-        drop_path: largest rate of stochastic depth, reached in the last block (modern only).
+        drop_path: rate of stochastic depth in the last block, rising linearly from 0 in the first (modern only).
         coordinates: positions appended to the input: "endpoint" (linspace(0, 1, n)), "periodic" (i/n) or "none".
         mode_set: "symmetric" or "reference", see `hofno.geometry`.
     """
@@ -67,6 +68,8 @@ class HOFNO(nn.Module):
         ):
             if value < 1:
                 raise SpecError(f"{name} must be at least 1; got {value}")
+        if not 0.0 <= drop_path < 1.0:
+            raise SpecError(f"drop_path is a probability of at least 0 and below 1; got {drop_path}")
         choose(backbone, BACKBONES, "backbone")
         choose(coordinates, COORDINATES, "coordinates")
         modes = check_mode_counts(modes)
@@ -106,7 +109,7 @@ class HOFNO(nn.Module):
             if backbone == "classic":
                 self.blocks.append(ClassicBlock(conv, drop_path, last=index == depth - 1))
             else:
-                self.blocks.append(ModernBlock(conv, expansion, drop_path * (index + 1) / depth))
+                self.blocks.append(ModernBlock(conv, expansion, drop_path * (index / (depth - 1) if depth > 1 else 1.0)))
         if backbone == "classic":
             self.project: nn.Module = MLP(width, expansion * width, out_channels)
         else:
@@ -115,14 +118,20 @@ class HOFNO(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self.check(x)
-        v = x.movedim(1, -1)  # (b, *n, c)
-        if self.coordinates != "none":
-            grid = grid_coordinates(tuple(v.shape[1:-1]), self.coordinates, device=v.device).to(v.dtype)
-            v = torch.cat((v, grid.expand(v.shape[0], *grid.shape)), dim=-1)
-        v = self.lift(v).to(x.dtype)  # the residual stream keeps its precision under autocast
+        v = self._lift(x).to(x.dtype)  # the residual stream keeps its precision under autocast
         for block in self.blocks:
             v = block(v)
         return self.project(v).movedim(-1, 1)
+
+    def _lift(self, x: Tensor) -> Tensor:
+        """The lift of input channels and coordinates; the latter's share is the same for every sample. (b, *n, c)"""
+        points = tuple(x.shape[2:])
+        weight, bias = self.lift.weight, self.lift.bias
+        fields = torch.matmul(x.flatten(2).mT, weight[:, : self.in_channels].T)  # (b, N, c)
+        if self.coordinates != "none":
+            grid = cached_coordinates(points, self.coordinates, x).flatten(0, -2)  # (N, d)
+            bias = F.linear(grid, weight[:, self.in_channels :], bias)
+        return (fields + bias).unflatten(1, points)
 
     def check(self, x: Tensor) -> None:
         """Refuse an input of the wrong rank or channel count."""

@@ -26,7 +26,7 @@ class Arrays:
 class Problem(BaseModel):
     """Base of the benchmarks. The fields of a subclass are its parameters; unknown ones are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -39,6 +39,11 @@ class Problem(BaseModel):
 
     @property
     def grid_geometry(self) -> Grid:
+        raise NotImplementedError
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        """Input and target channels of a sample."""
         raise NotImplementedError
 
     def generate(self, progress: Progress) -> dict[str, Arrays]:

@@ -38,9 +38,9 @@ amplitudes N(0,1)/|k|^0.75, uniform phases; zero mean, unit standard deviation o
 **Cost.** 1200 samples at 64 x 64 and p = 5 in a few seconds on two CPU cores.
 
 Known flaws
-- The published data live on linspace(0, 1, 64), which repeats the periodic end point: there the fields are not periodic
-  on the 64-point FFT grid and the target is not the solution of the stated equation. It is still a well-defined discrete
-  map. `grid="published"` gives that grid, `grid="periodic"` (default) the true one, i/64.
+- The published data live on linspace(0, 1, 64), which repeats the periodic end point: there the fields are not
+  periodic on the 64-point FFT grid and the target is not the solution of the stated equation. It is still a
+  well-defined discrete map. `grid="published"` gives that grid, `grid="periodic"` (default) the true one, i/64.
 - Products of p >= 2 fields with wavenumbers up to 18 reach 18 p and alias on 64 points (p >= 2); this is part of the
   published map. `dealias=True` forms the product exactly and keeps the wavenumbers the grid resolves.
 - The random stream is ours: the distribution is the published one, the samples are not.
@@ -79,6 +79,10 @@ class Poisson(Problem):
     @property
     def grid_geometry(self) -> Grid:
         return Grid(shape=(self.resolution, self.resolution), periodic=self.grid == "periodic")
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.degree, 1
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * (self.degree + 1) * self.resolution**2
@@ -137,7 +141,10 @@ class Poisson(Problem):
 
 
 def cosines(amplitude: Tensor, phase: Tensor, k: Tensor, x: Tensor) -> Tensor:
-    """sum_j a_j cos(2 pi k_j.(x, y) + phi_j) on the square grid of positions x. (.., J), (.., J, 2), (n,) -> (.., n, n)"""
+    """sum_j a_j cos(2 pi k_j.(x, y) + phi_j) on the square grid of positions x.
+
+    (.., J), (.., J), (.., J, 2), (n,) -> (.., n, n)
+    """
     along = 2 * math.pi * k[..., 0, None] * x + phase[..., None]  # (.., J, n)
     across = 2 * math.pi * k[..., 1, None] * x
     left = torch.cat((amplitude[..., None] * torch.cos(along), -amplitude[..., None] * torch.sin(along)), -2)
@@ -146,7 +153,10 @@ def cosines(amplitude: Tensor, phase: Tensor, k: Tensor, x: Tensor) -> Tensor:
 
 
 def solve_poisson(source: Tensor) -> Tensor:
-    """Zero-mean v with -Laplace v = source - mean(source) on the unit torus, by division with 4 pi^2 |k|^2. (.., n, n)"""
+    """Zero-mean v with -Laplace v = source - mean(source) on the unit torus, by division with 4 pi^2 |k|^2.
+
+    (.., n, n) -> (.., n, n)
+    """
     n = source.shape[-1]
     k = torch.fft.fftfreq(n, 1.0 / n, dtype=source.dtype)
     half = torch.fft.rfftfreq(n, 1.0 / n, dtype=source.dtype)

@@ -14,13 +14,18 @@ from hofno.problems.poisson import Poisson
 PROBLEMS: dict[str, type[Problem]] = {"poisson": Poisson}
 
 
-def problem(name: str, parameters: dict[str, Any]) -> Problem:
-    """The benchmark `name` with the given parameters, checked."""
+def problem_class(name: str) -> type[Problem]:
+    """The class registered under `name`."""
     if name not in PROBLEMS:
         close = difflib.get_close_matches(name, PROBLEMS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise SpecError(f"unknown problem {name!r}; there are: {', '.join(sorted(PROBLEMS))}{hint}")
-    kind = PROBLEMS[name]
+    return PROBLEMS[name]
+
+
+def problem(name: str, parameters: dict[str, Any]) -> Problem:
+    """The benchmark `name` with the given parameters, checked."""
+    kind = problem_class(name)
     try:
         return kind(**parameters)
     except ValidationError as error:

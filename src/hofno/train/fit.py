@@ -65,11 +65,14 @@ def fit(
             raise SpecError("resume=True needs the run folder: give out=...")
         return train(model, data, spec, seed=seed, device=place, show=choose_show(progress))
     path = Path(out)
+    if not resume and any((path / name).exists() for name in ("checkpoints", "model.safetensors", "spec.toml")):
+        raise SpecError(f"{path} holds an earlier run; give another out, or resume=True to continue that run")
     path.mkdir(parents=True, exist_ok=True)
     run_hash = fingerprint([spec.model_dump(mode="json"), seed, repr(getattr(model, "config", type(model)))])
     with storage.RunLock(path):
-        folder = Folder(path, run_hash, resume)
+        folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
         trackers = make_trackers(track, path, path.name, spec.model_dump(mode="json"))
-        run = train(model, data, spec, seed=seed, device=place, folder=folder, show=choose_show(progress), trackers=trackers)
+        show = choose_show(progress)
+        run = train(model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=trackers)
         storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
     return run

@@ -1,6 +1,7 @@
 """The one training loop.
 
-    for each epoch: a permutation of the training set made from (seed, epoch); a step for each batch; validation; a checkpoint
+    for each epoch: a permutation of the training set made from (seed, epoch); a step for each batch; validation;
+    a checkpoint
 
 It can be stopped at any moment. Ctrl-C and SIGTERM finish the step, save, and leave; after a kill the newest checkpoint
 serves. Either way `resume` goes on to the same bits on the same machine.
@@ -38,7 +39,7 @@ from hofno.train.step import Step
 from hofno.train.track import JsonLines, Tracker
 
 
-class Interrupted(HofnoError):
+class Interrupted(HofnoError):  # noqa: N818
     """The run was asked to stop and has saved where it stands."""
 
 
@@ -61,11 +62,12 @@ class Run:
 
 @dataclass
 class Folder:
-    """Where a run keeps its checkpoints and rows; `resume` goes on from what is there."""
+    """Where a run keeps its checkpoints and rows; `resume` goes on from what is there, `again` says how to do it."""
 
     path: Path
     run_hash: str
-    resume: bool = False
+    resume: bool
+    again: str
 
 
 def train(
@@ -103,9 +105,11 @@ def train(
         shape = (-1,) + (1,) * (data.train.y.ndim - 2)
         scale = (targets.mean.to(device).view(shape), targets.std.to(device).view(shape))
         step = Step(model, optimisers, state.average, encoded, scale, spec)
-        _epochs(state, step, surrogate, data, spec, seed, folder, show, rows, stop, label)
-        for tracker in rows:
-            tracker.close()
+        try:
+            _epochs(state, step, surrogate, data, spec, seed, folder, show, rows, stop, label)
+        finally:
+            for tracker in rows:
+                tracker.close()
         _use_chosen_weights(state, spec)
     return Run(surrogate, state.position.history, state.position.seconds)
 
@@ -137,7 +141,7 @@ def _epochs(
         if folder is None:
             return "nothing is saved: no folder was given"
         where = checkpoint.save(state, folder.path / "checkpoints", folder.run_hash, device)
-        return f"continue with: hofno train --resume {folder.path}  (saved {where.name})"
+        return f"continue with: {folder.again}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
         order = epoch_order(seed, at.epoch, len(data.train)).to(device)
@@ -147,12 +151,15 @@ def _epochs(
             step(order[index * spec.batch_size : (index + 1) * spec.batch_size])
             at.step += 1
             at.batch = index + 1
-            if device.type == "cpu" or at.batch == batches or stop.is_set():
+            stopping = stop.is_set()
+            saving = stopping or at.batch == batches
+            if device.type == "cpu" or saving:
                 at.loss_sum = float(step.loss_sum)
                 seen = min(at.batch * spec.batch_size, len(data.train))
-                _refuse_divergence(at, folder)
+                if not math.isfinite(at.loss_sum) or (saving and not step.weights_are_finite()):
+                    raise _divergence(at, folder)
                 show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
-            if stop.is_set():
+            if stopping:
                 raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "train_loss": at.loss_sum / len(data.train)}
         at.epoch, at.batch, at.loss_sum = at.epoch + 1, 0, 0.0
@@ -224,12 +231,11 @@ def _weights(model: nn.Module, other: dict[str, Tensor] | None) -> Iterator[None
         model.load_state_dict(live)
 
 
-def _refuse_divergence(at: Position, folder: Folder | None) -> None:
-    if math.isfinite(at.loss_sum):
-        return
+def _divergence(at: Position, folder: Folder | None) -> DivergedError:
+    what = "the weights are not finite" if math.isfinite(at.loss_sum) else f"the loss turned {at.loss_sum}"
     kept = f"the last good checkpoint is kept in {folder.path / 'checkpoints'}" if folder else "no folder was given"
-    raise DivergedError(
-        f"the loss turned {at.loss_sum} in epoch {at.epoch + 1} at step {at.step}; {kept}; lower train.lr, set train.clip, "
+    return DivergedError(
+        f"{what} in epoch {at.epoch + 1} at step {at.step}; {kept}; lower train.lr, set train.clip, "
         "or use train.precision=fp32"
     )
 
@@ -251,7 +257,7 @@ def _requests_to_stop() -> Iterator[threading.Event]:
         return
 
     def ask(number: int, frame: object) -> None:
-        if stop.is_set():
+        if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
         stop.set()
 

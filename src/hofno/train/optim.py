@@ -1,8 +1,8 @@
 r"""Optimisers: AdamW, and Muon for the matrices of the blocks with AdamW for the rest.
 
-Muon replaces the momentum-averaged gradient M of a matrix by the nearest semi-orthogonal matrix, reached with five steps
-of an odd quintic Newton-Schulz iteration X <- a X + (b XX' + c (XX')^2) X, and steps by it times sqrt(max(1, rows/columns)).
-Matrices of equal shape are orthogonalised in one batch.
+Muon replaces the momentum-averaged gradient M of a matrix by the nearest semi-orthogonal matrix, reached with five
+steps of an odd quintic Newton-Schulz iteration X <- a X + (b XX' + c (XX')^2) X, and steps by it times
+sqrt(max(1, rows/columns)). Matrices of equal shape are orthogonalised in one batch.
 """
 
 from __future__ import annotations

@@ -106,5 +106,7 @@ class showing:  # noqa: N801
     def __enter__(self) -> Show:
         return self.show
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.show.stop()

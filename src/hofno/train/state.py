@@ -1,7 +1,7 @@
 """All that a run needs to go on to the same bits: weights, optimiser, averages, random numbers, position, history.
 
-A checkpoint is a folder `checkpoints/step-<n>` of safetensors and JSON with a manifest, see `hofno.storage`. The order of the
-data is a function of seed and epoch, and the learning rate of the step, so neither needs to be stored.
+A checkpoint is a folder `checkpoints/step-<n>` of safetensors and JSON with a manifest, see `hofno.storage`. The order
+of the data is a function of seed and epoch, and the learning rate of the step, so neither needs to be stored.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def restore(state: TrainState, folder: Path, run_hash: str, device: torch.device
     then, now = meta.get("environment", {}), environment(device)
     changed = [key for key in now if then.get(key) != now[key]]
     if changed:
-        report(f"note: {', '.join(changed)} changed since the checkpoint, so the last bits may differ from an unbroken run")
+        names = ", ".join(changed)
+        report(f"note: {names} changed since the checkpoint, so the last bits may differ from an unbroken run")
     tensors = storage.read_tensors(path / "state.safetensors")
 
     def part(prefix: str) -> dict[str, Tensor]:
@@ -113,5 +114,19 @@ def restore(state: TrainState, folder: Path, run_hash: str, device: torch.device
     torch.set_rng_state(tensors["random.cpu"])
     if device.type == "cuda" and "random.cuda" in tensors:
         torch.cuda.set_rng_state(tensors["random.cuda"], device)
-    state.position = Position(**storage.read_json(path / "position.json"))
+    state.position = read_position(path)
     return path
+
+
+def checkpoint_folders(folder: Path) -> list[Path]:
+    """Every folder that is called a checkpoint, sound or not."""
+    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+
+
+def read_position(checkpoint: Path) -> Position:
+    """Where the run of a checkpoint stood."""
+    file = checkpoint / "position.json"
+    try:
+        return Position(**storage.read_json(file))
+    except TypeError as error:
+        raise CheckpointError(f"{file} does not say where a run stands ({error}); it is of another version") from None

@@ -50,6 +50,9 @@ class Step:
         else:
             self._run(indices)
 
+    def weights_are_finite(self) -> bool:
+        return bool(torch.stack([p.isfinite().all() for p in self.parameters]).all())
+
     def _run(self, indices: Tensor) -> None:
         for p in self.parameters:
             p.grad = None
@@ -64,9 +67,8 @@ class Step:
         if self.average is not None:
             with torch.no_grad():
                 live = self.model.state_dict()
-                torch._foreach_lerp_(
-                    list(self.average.values()), [live[k] for k in self.average], 1.0 - self.spec.ema
-                )
+                averages, weights = list(self.average.values()), [live[k] for k in self.average]
+                torch._foreach_lerp_(averages, weights, 1.0 - self.spec.ema)  # pyright: ignore[reportPrivateImportUsage]
         self.loss_sum += loss.detach().double() * len(indices)
 
     def _capture(self) -> None:

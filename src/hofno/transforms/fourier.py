@@ -51,7 +51,8 @@ def _cached(key: tuple[object, ...], make, like: Tensor) -> Tensor:
         # a matrix first met under inference_mode must stay usable in training
         with torch.inference_mode(False), torch.no_grad():
             found = make().to(device=like.device, dtype=like.dtype).contiguous()
-        _matrices[key] = found
+        if type(found) is Tensor:  # while a graph is exported the values are not there yet
+            _matrices[key] = found
     return found
 
 
@@ -109,7 +110,7 @@ def _product(matrix: Tensor, x: Tensor, add: Tensor | None = None) -> Tensor:
     return torch.bmm(batched, x) if add is None else torch.baddbmm(add, batched, x)
 
 
-def multiply_adds(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet) -> float:
+def multiply_adds(points: Shape, modes: Shape, mode_set: ModeSet) -> float:
     """Multiply-adds per channel of one forward transform by matrix products (the inverse costs the same)."""
     kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
     total = 2.0 * kept[-1] * math.prod(points)
@@ -124,7 +125,7 @@ def choose_method(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet,
     """Matrix products unless they need more work than the FFT of the padded domain, weighted as measured."""
     size = math.prod(padded)
     fft = FFT_WEIGHT.get(device, FFT_WEIGHT["cpu"]) * size * math.log2(max(size, 2)) / 2
-    return "matmul" if multiply_adds(points, padded, modes, mode_set) <= fft else "fft"
+    return "matmul" if multiply_adds(points, modes, mode_set) <= fft else "fft"
 
 
 def _resolve(method: Method, points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, x: Tensor) -> Method:
@@ -219,19 +220,22 @@ def indicator(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, lik
 
 def _forward_fft(x: Tensor, modes: Shape, mode_set: ModeSet, padded: Shape) -> Tensor:
     axes = tuple(range(1, x.ndim - 1))
-    spectrum = torch.fft.rfftn(x, s=padded, dim=axes, norm="forward")
+    # the FFT has no bfloat16 and, off powers of two, no float16
+    wide = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+    spectrum = torch.fft.rfftn(wide, s=padded, dim=axes, norm="forward")
     spectrum = spectrum.narrow(axes[-1], 0, modes[-1])
     for axis, m, n in zip(axes[:-1], modes[:-1], padded[:-1], strict=True):
         ks = axis_wavenumbers(m, mode_set, last=False)
         negative = len(ks) - m
         parts = (spectrum.narrow(axis, 0, m), spectrum.narrow(axis, n - negative, negative))
         spectrum = torch.cat(parts, axis) if negative else parts[0]
-    return torch.stack((spectrum.real, spectrum.imag), 1)
+    return torch.stack((spectrum.real, spectrum.imag), 1).to(x.dtype)
 
 
 def _inverse_fft(spectrum: Tensor, points: Shape, modes: Shape, mode_set: ModeSet, padded: Shape) -> Tensor:
     axes = tuple(range(1, len(points) + 1))
-    full = torch.complex(spectrum[:, 0], spectrum[:, 1])
+    wide = spectrum.float() if spectrum.dtype in (torch.bfloat16, torch.float16) else spectrum
+    full = torch.complex(wide[:, 0], wide[:, 1])
     for axis, m, n in zip(axes[:-1], modes[:-1], padded[:-1], strict=True):
         ks = axis_wavenumbers(m, mode_set, last=False)
         negative = len(ks) - m
@@ -241,4 +245,4 @@ def _inverse_fft(spectrum: Tensor, points: Shape, modes: Shape, mode_set: ModeSe
     field = torch.fft.irfftn(full, s=padded, dim=axes, norm="forward")
     for axis, n in zip(axes, points, strict=True):
         field = field.narrow(axis, 0, n)
-    return field
+    return field.to(spectrum.dtype)

@@ -51,6 +51,17 @@ def supported(x: Tensor, order: int, hidden: int) -> bool:
     )
 
 
+def filter_supported(spectrum: Tensor) -> bool:
+    """Whether the fused mode filter takes this spectrum; any shape does, in float32 on a GPU."""
+    return (
+        triton_is_installed()
+        and (spectrum.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
+        and spectrum.dtype == torch.float32
+        and spectrum.numel() > 0
+        and spectrum.is_contiguous()
+    )
+
+
 def rms_norm_plain(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     """h = x / sqrt(mean_c(x^2) + eps) * gain, over the last axis."""
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * gain

@@ -42,13 +42,15 @@ class LaunchShape:
 
     `terms_per_pass` bounds how many weight gradients (one per factor, or one per chunk of hidden channels) the
     backward kernel accumulates in registers at once; the rest follow in further passes over the rows.
-    `resident_weights` keeps the weights in shared memory throughout the backward pass.
+    `resident_weights` keeps the weights in shared memory throughout the backward pass, which runs `backward_programs`
+    programs on each multiprocessor.
     """
 
     forward_rows: int
     forward_warps: int
     backward_rows: int
     backward_warps: int
+    backward_programs: int
     terms_per_pass: int
     hidden_chunk: int
     resident_weights: bool
@@ -75,11 +77,14 @@ def launch_shape(
         gradients_per_term, layouts_per_term = 2 * channels * hidden_chunk, 3
     weight_bytes = 4 * terms * layouts_per_term * channels * hidden_chunk
     working_bytes = 4 * 4 * backward_rows * max(channels, hidden_chunk)
+    # measured on an H200: two smaller programs where the gradients of up to three factors fit beside each other
+    pair = operation == "factors" and size <= 3 and not exact
     return LaunchShape(
         forward_rows=16 if exact else 64,
         forward_warps=8 if exact else 4,
         backward_rows=backward_rows,
-        backward_warps=8 if channels == 64 else 4,
+        backward_warps=8 if channels == 64 and not pair else 4,
+        backward_programs=2 if pair else 1,
         terms_per_pass=min(terms, max(1, 20_480 // gradients_per_term)),
         hidden_chunk=hidden_chunk,
         resident_weights=weight_bytes + working_bytes <= shared_bytes,

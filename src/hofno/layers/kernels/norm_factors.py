@@ -209,7 +209,7 @@ class NormFactorsProduct(torch.autograd.Function):
         row_count, channels = check_rows(x)
         shape = launch_shape("factors", channels, order, shared_memory(x.device), dot_precision(x))
         blocks = blocks_of(row_count, shape.backward_rows)
-        programs = min(blocks, processors(x.device))
+        programs = min(blocks, shape.backward_programs * processors(x.device))
         sizes = (order * channels * channels, order * channels, channels)
         x_grad = torch.empty_like(x)
         partial = x.new_empty(programs, sum(sizes))

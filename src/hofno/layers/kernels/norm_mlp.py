@@ -251,7 +251,7 @@ class NormMlpResidual(torch.autograd.Function):
         shape = launch_shape("mlp", channels, hidden, shared_memory(x.device), dot_precision(x))
         chunks = hidden // shape.hidden_chunk
         blocks = blocks_of(row_count, shape.backward_rows)
-        programs = min(blocks, processors(x.device))
+        programs = min(blocks, shape.backward_programs * processors(x.device))
         sizes = (hidden * channels, hidden, channels * hidden, channels, channels)
         x_grad = torch.empty_like(x)
         partial = x.new_empty(programs, sum(sizes))

@@ -1,0 +1,7 @@
+"""`python -m hofno.cli` is the program `hofno`."""
+
+from __future__ import annotations
+
+from hofno.cli.app import main
+
+main()

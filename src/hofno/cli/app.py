@@ -1,0 +1,58 @@
+"""The program: its global flags, and the commands in the order of a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hofno import __version__
+from hofno.cli import describe, make, use
+from hofno.cli.failures import OneLineErrors
+
+app = typer.Typer(
+    cls=OneLineErrors,
+    name="hofno",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with: hofno list, hofno show quick/poisson, hofno run quick/poisson --out runs/poisson",
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hofno {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    debug: Annotated[bool, typer.Option("--debug", envvar="HOFNO_DEBUG", help="Show the traceback of errors.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Learn the solution operators of nonlinear PDEs with higher-order Fourier neural operators."""
+
+
+for command, epilog in (
+    (describe.list_all, "Example: hofno list specs"),
+    (describe.show, "Examples: hofno show quick/poisson; hofno show --problem poisson; hofno show --model hofno"),
+    (make.generate, "Example: hofno generate quick/poisson --set data.train=200"),
+    (make.train, "Examples: hofno train quick/poisson --out runs/a; hofno train --resume runs/a"),
+    (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --set data.resolution=128"),
+    (use.predict, "Example: hofno predict runs/a input.npy output.npy"),
+    (make.run, "Example: hofno run quick/poisson --out runs/study --workers 2"),
+    (use.report, "Example: hofno report runs/study"),
+    (use.bench, "Example: hofno bench model --shape darcy"),
+    (use.check, "Example: hofno check runs/a"),
+):
+    app.command(name="list" if command is describe.list_all else None, epilog=epilog)(command)
+
+
+def main() -> None:
+    """Entry point of the program `hofno`."""
+    app()

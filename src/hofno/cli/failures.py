@@ -1,0 +1,69 @@
+"""How errors are told: one line on stderr and an exit code, never a traceback unless it was asked for.
+
+    2     the user can put it right: a spec, a file, memory, the disk
+    130   the run was interrupted (Ctrl-C, SIGTERM)
+
+What is not foreseen here is a fault of the program and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from typing import Any
+
+from typer.core import TyperGroup
+
+from hofno.errors import HofnoError
+
+WRONG = 2
+INTERRUPTED = 130
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_MEMORY = "use fewer samples, a smaller train.batch_size, or a smaller model, and run again"
+
+
+def explain(error: BaseException) -> tuple[str, int] | None:
+    """The line and exit code of an error that is told in one line; None for a fault of the program."""
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, HofnoError):
+        return str(error), INTERRUPTED if _is_interruption(error) else WRONG
+    if isinstance(error, MemoryError):
+        return f"there is not enough memory; {_MEMORY}", WRONG
+    if _is_torch_memory(error):
+        return f"there is not enough memory on the device; {_MEMORY}", WRONG
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+        reason = os.strerror(error.errno) if error.errno is not None else str(error)
+        place = f"{error.filename}: " if error.filename is not None else ""
+        remedy = "free some space" if error.errno in _NO_SPACE else "check the path and its permissions"
+        return f"{place}{reason}; {remedy} and run again", WRONG
+    return None
+
+
+def _is_interruption(error: HofnoError) -> bool:
+    loop = sys.modules.get("hofno.train.loop")
+    return loop is not None and isinstance(error, loop.Interrupted)
+
+
+def _is_torch_memory(error: BaseException) -> bool:
+    """Out of memory as torch says it: a class of its own on a GPU, a RuntimeError on the CPU."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+class OneLineErrors(TyperGroup):
+    """The group of all commands; an error of any of them is told here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (Exception, KeyboardInterrupt) as error:
+            told = None if ctx.params.get("debug") else explain(error)
+            if told is None:
+                raise
+            message, code = told
+            print(f"hofno: {' '.join(message.split())}", file=sys.stderr, flush=True)
+            raise SystemExit(code) from None

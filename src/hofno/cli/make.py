@@ -1,0 +1,148 @@
+"""Commands that make something: `hofno generate`, `hofno train` and `hofno run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hofno.cli.options import Settings, SpecName, load_spec, print_table, progress_on
+from hofno.errors import SpecError
+
+if TYPE_CHECKING:
+    from hofno.spec import Spec
+
+
+def generate(
+    spec: SpecName,
+    settings: Settings = None,
+    force: Annotated[bool, typer.Option("--force", help="Make the data again if they are stored already.")] = False,
+) -> None:
+    """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data)."""
+    from hofno import stages
+    from hofno.data.store import data_folder, forget, store_folder
+    from hofno.train.show import choose_show
+
+    read = load_spec(spec, settings)
+    stages.check(read)
+    name, parameters = read.data.problem, read.data.parameters
+    if force:
+        forget(name, parameters, store_folder())
+    folder = data_folder(name, parameters, store_folder())
+    stored = folder.exists()
+    data = stages.make_data(read, progress_on(choose_show(True)))
+    rows = []
+    for split_name in ("train", "valid", "test"):
+        split = getattr(data, split_name)
+        for kind, values in (("input", split.x), ("target", split.y)):
+            for channel in range(values.shape[1]):
+                part = values[:, channel].double()
+                shape = " x ".join(map(str, part.shape))
+                rows.append([split_name, f"{kind} {channel}", shape, f"{part.mean():.4g}", f"{part.std():.4g}"])
+    print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
+    typer.echo(f"{'read from' if stored else 'written to'} {folder}")
+
+
+def train(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of a spec in specs/.")] = "",
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the new run.")] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder instead.")] = None,
+    track: Annotated[list[str] | None, typer.Option(help="Also write to tensorboard or wandb. Repeatable.")] = None,
+) -> None:
+    """Make the data of a spec, train its model and evaluate it; or continue a run that was interrupted."""
+    if resume is not None:
+        if spec or out is not None or settings:
+            raise SpecError("--resume RUN continues a run as it is; leave out SPEC, --out and --set")
+        _resume(resume, tuple(track or ()))
+        return
+    if not spec or out is None:
+        raise SpecError("give a SPEC and --out RUN for a new run, or --resume RUN to continue one")
+    from hofno import stages
+
+    read = load_spec(spec, settings)
+    if read.compare or read.sweep:
+        count = len(read.members())
+        typer.echo(f"note: {spec} is a study of {count} runs; only its own is trained here, use hofno run for all")
+    read = read.single()
+    stages.check(read)
+    stages.check_new_folder(out)
+    _train_and_evaluate(read, out, resume=False, track=tuple(track or ()))
+
+
+def run(
+    spec: SpecName,
+    out: Annotated[Path, typer.Option(metavar="OUT", help="Folder of the study.")],
+    settings: Settings = None,
+    workers: Annotated[int, typer.Option(min=1, help="Runs trained at the same time, each in its own process.")] = 1,
+    results: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also merge the measured runs into this file.")
+    ] = None,
+) -> None:
+    """Run the whole study of a spec, train and evaluate each member, and write its report."""
+    from hofno import storage
+    from hofno.study import check_study_folder, merge_results, run_study
+    from hofno.study_report import write_report
+    from hofno.train.loop import Interrupted
+    from hofno.train.show import choose_show
+
+    read = load_spec(spec, settings)
+    check_study_folder(out)
+    old = storage.read_json(results) if results is not None and results.exists() else None
+    try:
+        measured = run_study(read, out, choose_show(True), workers)
+    except Interrupted as error:
+        raise Interrupted(f"{error}; or give the same hofno run again to go on with the study") from None
+    if results is not None:
+        storage.write_json(results, merge_results(old, measured) if old is not None else measured)
+    page = write_report(out, measured)
+    print_table(
+        measured["title"], ["run", "seeds", "rel_l2", "spread", "parameters", "seconds"], summary(measured["runs"])
+    )
+    typer.echo(f"report: {page}")
+
+
+def summary(runs: list[dict[str, Any]]) -> list[list[str]]:
+    """One row for each label: mean test rel_l2 over its seeds and its standard deviation."""
+    import statistics
+
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in runs:
+        groups.setdefault(record["label"], []).append(record)
+    rows = []
+    for label, group in groups.items():
+        errors = [record["metrics"]["rel_l2"] for record in group]
+        spread = f"{statistics.stdev(errors):.2g}" if len(errors) > 1 else "-"
+        seconds = sum(record["seconds"] or 0.0 for record in group)
+        parameters = f"{group[0]['parameters']['real']:,}"
+        rows.append([label, str(len(group)), f"{statistics.fmean(errors):.4g}", spread, parameters, f"{seconds:.1f}"])
+    return rows
+
+
+def _resume(path: Path, track: tuple[str, ...]) -> None:
+    from hofno import stages
+
+    read = stages.read_spec(path)
+    if stages.is_finished(path) and (path / "evaluation.json").exists():
+        typer.echo(f"the run in {path} is finished; nothing is left to train")
+        return
+    stages.check(read)
+    _train_and_evaluate(read, path, resume=True, track=track)
+
+
+def _train_and_evaluate(read: Spec, path: Path, *, resume: bool, track: tuple[str, ...]) -> None:
+    from hofno import stages
+    from hofno.train.show import choose_show
+
+    show = choose_show(True)
+    data = stages.make_data(read, progress_on(show))
+    if not resume:
+        stages.start_folder(read, path)
+    surrogate = None
+    if not stages.is_finished(path):
+        surrogate = stages.train_run(read, data, path, resume=resume, show=show, track=track).surrogate
+    record, _ = stages.evaluate_run(read, data, path, surrogate)
+    for name, value in record["metrics"].items():
+        typer.echo(f"test {name}: {value:.6g}")
+    typer.echo(f"saved in {path}")

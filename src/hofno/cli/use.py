@@ -1,0 +1,111 @@
+"""Commands that use what was made: `hofno evaluate`, `predict`, `report`, `bench` and `check`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hofno.cli.options import RunFolder, Settings, print_table, read_settings
+from hofno.errors import CheckpointError, SpecError
+
+WORST = 5
+
+
+def evaluate(run: RunFolder, settings: Settings = None) -> None:
+    """Print the test errors of a finished run; with --set data.KEY=VALUE, on other data of the same problem."""
+    from hofno import spec as specs
+    from hofno import stages
+    from hofno.evaluation.score import score
+    from hofno.surrogate import load
+
+    spec, changes = stages.read_spec(run), read_settings(settings)
+    for key in changes:
+        if key != "device" and (not key.startswith("data.") or key == "data.problem"):
+            raise SpecError(
+                f"evaluate can change the data (data.KEY=VALUE) and the device; got {key!r}; train another run for that"
+            )
+    changed = specs.override(spec, changes) if changes else spec
+    surrogate = load(run, changed.device)
+    stages.check(changed)
+    stages.check_channels(changed, surrogate)
+    data = stages.make_data(changed)
+    if changed.data_hash == spec.data_hash:
+        record, scores = stages.evaluate_run(changed, data, run, surrogate)
+        means, note = record["metrics"], f"written to {run / 'evaluation.json'}"
+    else:
+        scores = score(surrogate, data.test)
+        means, note = scores.means(), "other data than the run's own: nothing is written"
+    rows = []
+    for name, mean in means.items():
+        values = getattr(scores, name)
+        rows.append([name, f"{mean:.6g}", f"{float(values.median()):.6g}", f"{float(values.max()):.6g}"])
+    print_table(f"{run}: {len(data.test)} test samples", ["metric", "mean", "median", "worst"], rows)
+    order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
+    worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
+    typer.echo(f"worst samples by rel_l2: {worst}")
+    typer.echo(note)
+
+
+def predict(
+    run: RunFolder,
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT.npy", help="Inputs (n, c, *grid), or one sample (c, *grid).")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="OUTPUT.npy", help="Where the predictions go.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
+) -> None:
+    """Predict from a NumPy file to a NumPy file, in physical units."""
+    from hofno import storage
+    from hofno.data.npy import npy_bytes, read_npy
+    from hofno.surrogate import load
+
+    if target.exists() and not force:
+        raise SpecError(f"{target} exists already; give another file, or --force to replace it")
+    values = read_npy(source)
+    predicted = load(run, "auto").predict(values)
+    storage.write_bytes(target, npy_bytes(predicted))
+    typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
+
+
+def report(out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a study.")]) -> None:
+    """Write the report of a study again, from its results.json."""
+    from hofno import storage
+    from hofno.study import check_results
+    from hofno.study_report import write_report
+
+    file = out / "results.json"
+    if not file.is_file():
+        raise CheckpointError(f"{out} holds no study: there is no {file}; make one with: hofno run SPEC --out {out}")
+    results = storage.read_json(file)
+    check_results(results, str(file))
+    typer.echo(f"report: {write_report(out, results)}")
+
+
+def bench(
+    what: Annotated[str, typer.Argument(metavar="[transform|model]", help="What is measured.")] = "model",
+    shape: Annotated[str, typer.Option(metavar="darcy|ns|small|all", help="Published shape to measure at.")] = "all",
+    batch: Annotated[int, typer.Option(min=1, help="Samples in a batch.")] = 1,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the numbers to this file.")] = None,
+) -> None:
+    """Measure the speed of the transforms, or of the model against its plain FFT form, on this machine."""
+    from hofno.bench import bench_command
+
+    bench_command(what, shape, batch, json)
+
+
+def check(run: RunFolder) -> None:
+    """Verify every file of a run, a saved model or a study, and say what is sound."""
+    from hofno.cli.verify import verify_run
+
+    folders = [run]
+    if (run / "runs").is_dir():
+        folders = sorted(path for path in (run / "runs").iterdir() if path.is_dir())
+    faults = 0
+    for folder in folders:
+        for name, fault in verify_run(folder):
+            faults += fault is not None
+            typer.echo(f"{folder / name}: {'sound' if fault is None else 'NOT SOUND: ' + fault}", err=fault is not None)
+    if faults:
+        raise typer.Exit(1)

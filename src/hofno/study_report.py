@@ -1,0 +1,159 @@
+"""The report of a study: from `results.json` and the run folders to one page a person can open.
+
+The spec's own run stands first and is compared with the others: a bar for each, learning curves, the same test sample
+seen by all of them, the spread over the test set, and, where the spec names a published table, that table beside ours.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from hofno import spec as specs
+from hofno import storage
+from hofno.errors import DataError
+from hofno.report import figures, published, tables
+from hofno.report.digits import number
+from hofno.report.page import Page
+from hofno.spec import Spec
+from hofno.stages import make_data, read_history
+from hofno.study import member_folder, name_of
+from hofno.surrogate import load
+
+SHOWN_AT_MOST = 6
+SAMPLE = 0
+
+
+def write_report(out: Path, results: dict[str, Any]) -> Path:
+    """Write OUT/index.html and OUT/report.md and return the page's path."""
+    spec = specs.parse(results["spec"], f"{out / 'results.json'}")
+    page = Page(results["title"], _lead(results, spec))
+    rows = tables.summarise(results["runs"])
+    _headline(page, rows)
+    page.section("Test errors")
+    page.figure(
+        figures.error_bars(rows), "Relative L2 error on the test set, mean over its samples; shorter is better (log scale)."
+    )
+    page.table(*tables.comparison_rows(results))
+    if spec.published == "poisson" and "degree" in spec.data.parameters:
+        _published(page, results, spec)
+    _runs(page, out, spec)
+    page.section("How these numbers were made")
+    page.facts(_conditions(results, spec))
+    shutil.rmtree(out / "figures", ignore_errors=True)
+    return page.write(out)
+
+
+def read_results(out: Path) -> dict[str, Any]:
+    """The results file of a study folder."""
+    file = out / "results.json"
+    if not file.exists():
+        raise DataError(f"{out} has no results.json; make it with: hofno run SPEC --out {out}")
+    return storage.read_json(file)
+
+
+def _lead(results: dict[str, Any], spec: Spec) -> str:
+    data = ", ".join(f"{key} {value}" for key, value in spec.data.parameters.items())
+    return (
+        f"{len(results['runs'])} runs on data generated here from the PDE (`{spec.data.problem}`: {data}). "
+        f"Trained for {spec.train.epochs} epochs on {results['device']}. Errors are on the test split, which no choice has seen."
+    )
+
+
+def _headline(page: Page, rows: list[tables.Summary]) -> None:
+    """The spec's own run against the run beside it, if there is one."""
+    if len(rows) < 2:
+        own = rows[0]
+        page.headline(f"{own.label}: relative L2 error {number(own.metrics['rel_l2'].mean)}", "Mean over the test set.")
+        return
+    own, others = rows[0], rows[1:]
+    nearest = min(others, key=lambda row: row.metrics["rel_l2"].mean)
+    first = others[0]
+    factor = first.metrics["rel_l2"].mean / own.metrics["rel_l2"].mean
+    best = nearest.metrics["rel_l2"].mean / own.metrics["rel_l2"].mean
+    finding = f"{own.label}: {factor:.1f} times lower error than {first.label}"
+    comparison = "lower than" if best >= 1 else "higher than"
+    detail = (
+        f"Relative L2 error {number(own.metrics['rel_l2'].mean)} against {number(first.metrics['rel_l2'].mean)}. "
+        f"The best of the others, {nearest.label}, has {number(nearest.metrics['rel_l2'].mean)}: "
+        f"ours is {max(best, 1 / best):.1f} times {comparison} that. "
+        f"Parameters (real numbers): {own.parameters['real']:,} against {first.parameters['real']:,} and "
+        f"{nearest.parameters['real']:,}."
+    )
+    page.headline(finding, detail)
+
+
+def _published(page: Page, results: dict[str, Any], spec: Spec) -> None:
+    """Ours beside the published table of the same degree."""
+    degree = int(spec.data.parameters["degree"])
+    if degree not in published.POISSON_DEGREES:
+        return
+    page.section("Beside the published numbers")
+    page.text(_comparability(spec))
+    cells = tables.poisson_cells(results)
+    page.figure(
+        figures.error_against_depth({degree: cells}, {degree: published.poisson(degree)}, "rel_l2"),
+        "Error against depth: ours solid, published dashed with hollow markers.",
+    )
+    if "model.depth" in spec.sweep and "model.order" in spec.sweep:
+        for metric in ("mse", "rel_l2"):
+            table = tables.poisson_depth_rows(results, degree, metric)
+            page.table(table.header, table.rows)
+            page.text(table.note)
+
+
+def _comparability(spec: Spec) -> str:
+    grid = spec.data.parameters.get("grid", "periodic")
+    if grid == "published":
+        text = "Generated on the published end-point grid with the published distribution; the samples are ours."
+    else:
+        text = (
+            "The published data live on a grid that repeats the periodic end point; ours on the true periodic grid, which is "
+            "an easier map. Read the dashed lines as orientation, not as a target under equal conditions."
+        )
+    sizes = spec.data.parameters
+    published_size = sizes.get("resolution", 64) == 64 and sizes.get("train", 1000) == 1000 and spec.train.epochs == 100
+    return text if published_size else f"{text} This run is smaller or shorter than the published protocol (1000 samples, 64 x 64, 100 epochs)."
+
+
+def _runs(page: Page, out: Path, spec: Spec) -> None:
+    """Curves, fields and spread of the members whose run folders are there; the first seed of each, a few at most."""
+    shown: dict[str, tuple[Spec, Path]] = {}
+    for member, cell in spec.members():
+        folder = member_folder(out, member)
+        if (folder / "evaluation.json").exists():
+            shown.setdefault(name_of(member, cell), (member, folder))
+    if not shown:
+        return
+    few = dict(list(shown.items())[:SHOWN_AT_MOST])
+    page.section("Training")
+    histories = {label: read_history(folder) for label, (_, folder) in few.items()}
+    page.figure(figures.learning_curves(histories), "Training loss and validation error by epoch.")
+    page.section("What the models predict")
+    data = make_data(next(iter(few.values()))[0])
+    x, y = data.test.x[SAMPLE : SAMPLE + 1], data.test.y[SAMPLE : SAMPLE + 1]
+    predictions = {label: load(folder).predict(x).numpy() for label, (_, folder) in few.items()}
+    page.figure(
+        figures.fields(x.numpy(), y.numpy(), predictions),
+        f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.",
+    )
+    page.section("Every test sample")
+    errors = {
+        label: storage.read_json(folder / "evaluation.json")["per_sample"]["rel_l2"] for label, (_, folder) in few.items()
+    }
+    page.figure(figures.per_sample(errors), "Share of the test samples with a relative L2 error below the given value.")
+
+
+def _conditions(results: dict[str, Any], spec: Spec) -> dict[str, str]:
+    seeds = sorted({run["seed"] for run in results["runs"]})
+    versions = ", ".join(f"{name} {value}" for name, value in results["versions"].items())
+    return {
+        "Device": results["device"],
+        "Versions": versions,
+        "Seeds": ", ".join(str(seed) for seed in seeds),
+        "Data": f"{results['origin']}, problem {results['problem']}, seed {spec.data.parameters.get('seed', 0)}",
+        "Training time": f"{sum(run['seconds'] or 0.0 for run in results['runs']):.0f} s in all runs",
+        "Date": results["created"],
+        "Spec hash": results["spec_hash"],
+    }

@@ -1,0 +1,273 @@
+"""A run that is interrupted, killed, or out of disk, memory or luck: what is left, what is said, and how it goes on."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cli_children import Child
+from typer.testing import Result
+
+import hofno as package
+from hofno import stages, storage
+from hofno.cli.failures import explain
+from hofno.errors import HofnoError
+
+Hofno = Callable[..., Result]
+Start = Callable[..., Child]
+Refused = Callable[..., str]
+LONG = ("--set", "train.epochs=25", "--set", "train.batch_size=4")
+EVERYTHING = (
+    *("--set", "train.ema=0.9", "--set", "train.optimiser=muon", "--set", "train.select=best"),
+    *("--set", "model.drop_path=0.3", "--set", "model.depth=2", "--set", "train.schedule=onecycle"),
+    *("--set", "train.checkpoint_every=3", "--set", "train.validate_every=2", "--set", "train.clip=0.5"),
+)
+KILLS = int(os.environ.get("HOFNO_KILLS", "3"))
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in row.items() if key != "seconds"} for row in found]
+
+
+def same_result(run: Path, unbroken: Path) -> None:
+    """Weights byte for byte, and the story of the training but for its seconds."""
+    for name in ("model.safetensors", "normalisers.safetensors"):
+        assert (run / name).read_bytes() == (unbroken / name).read_bytes(), name
+    assert rows(run) == rows(unbroken)
+    errors = [json.loads((path / "evaluation.json").read_text())["per_sample"] for path in (run, unbroken)]
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_and_resumed(start: Start, folder: Path, number: int) -> None:
+    assert start("train", "tiny", "--out", "unbroken", *LONG).wait() == 0
+    child = start("train", "tiny", "--out", "run", *LONG)
+    child.wait_for(folder / "run" / "checkpoints" / "step-000000020")
+    child.send(number)
+    assert child.wait() == 130, child.output
+    (line,) = (line for line in child.output.splitlines() if line.startswith("hofno: "))
+    assert "continue with: hofno train --resume run" in line
+    assert "Traceback" not in child.output
+    assert list((folder / "run" / "checkpoints").glob("step-*"))
+    assert not (folder / "run" / "model.safetensors").exists()
+    assert not (folder / "run" / "lock").exists()
+    resumed = start("train", "--resume", "run")
+    assert resumed.wait() == 0, resumed.output
+    assert "resuming from step-" in resumed.output
+    same_result(folder / "run", folder / "unbroken")
+
+
+def test_the_real_program_is_interrupted_by_ctrl_c(program: Callable[..., subprocess.Popen[str]], folder: Path) -> None:
+    child = program("train", "tiny", "--out", "run", "--set", "train.epochs=2000")
+    limit = time.monotonic() + 60
+    while not list((folder / "run").glob("checkpoints/step-*")):
+        assert child.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=30)
+    assert child.returncode == 130
+    assert errors.startswith("hofno: stopped at step ")
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("attempt", range(KILLS))
+def test_killed_at_random_moments(start: Start, folder: Path, attempt: int) -> None:
+    """kill -9, again and again, then an unbroken finish: the same bytes as without."""
+    settings = (*LONG, *(EVERYTHING if attempt % 2 else ()))
+    assert start("--version").wait() == 0  # the first fork takes longer than all others
+    begun = time.monotonic()
+    assert start("train", "tiny", "--out", "unbroken", *settings).wait() == 0
+    whole = time.monotonic() - begun
+    moments = random.Random(attempt)
+    run, killed = folder / "run", 0
+
+    def go_on() -> Child:
+        begun = (run / "spec.toml").exists()
+        return start(*(("train", "--resume", "run") if begun else ("train", "tiny", "--out", "run", *settings)))
+
+    for _ in range(4):
+        child = go_on()
+        child.process.join(moments.uniform(0.1, 0.8) * whole)
+        killed += child.process.is_alive()
+        child.process.kill()
+        child.wait()
+        for path in run.glob("*.safetensors"):
+            assert path.stat().st_size > 0
+    assert killed > 0
+    last = go_on()
+    assert last.wait() == 0, last.output
+    same_result(run, folder / "unbroken")
+
+
+def test_a_study_that_was_interrupted_goes_on(start: Start, folder: Path) -> None:
+    arguments = ("run", "tiny", "--out", "study", *LONG, "--set", "sweep.seed=[0, 1]")
+    child = start(*arguments)
+    limit = time.monotonic() + 30
+    while not list((folder / "study").glob("runs/*/checkpoints/step-*")):
+        assert time.monotonic() < limit
+        time.sleep(0.005)
+    child.send(signal.SIGINT)
+    assert child.wait() == 130, child.output
+    assert "give the same hofno run again" in child.output
+    again = start(*arguments)
+    assert again.wait() == 0, again.output
+    assert "resuming from step-" in again.output
+    assert len(json.loads((folder / "study" / "results.json").read_text())["runs"]) == 2
+
+
+def test_a_truncated_checkpoint_is_passed_over(hofno: Hofno, start: Start, folder: Path) -> None:
+    assert start("train", "tiny", "--out", "unbroken").wait() == 0
+    run = folder / "run"
+    shutil.copytree(folder / "unbroken", run)
+    for name in ("model.safetensors", "manifest.json", "evaluation.json"):
+        (run / name).unlink()
+    newest = run / "checkpoints" / "step-000000006" / "state.safetensors"
+    newest.write_bytes(newest.read_bytes()[:100])
+    child = start("train", "--resume", "run")
+    assert child.wait() == 0
+    assert "checkpoint step-000000006 is refused, the one before it is tried" in child.output
+    assert "resuming from step-000000003" in child.output
+    same_result(run, folder / "unbroken")
+
+
+def test_a_checkpoint_of_another_spec_is_refused(hofno: Hofno, refused: Refused, folder: Path) -> None:
+    assert hofno("train", "tiny", "--out", "run").exit_code == 0
+    run = folder / "run"
+    (run / "model.safetensors").unlink()
+    text = (run / "spec.toml").read_text()
+    (run / "spec.toml").write_text(text.replace("seed = 0", "seed = 1", 1))
+    assert "belongs to another spec" in refused("train", "--resume", run)
+    (run / "spec.toml").write_text("[[[")
+    assert "cannot be read" in refused("train", "--resume", run)
+
+
+def test_a_run_in_use_is_refused(start: Start, refused: Refused, folder: Path) -> None:
+    child = start("train", "tiny", "--out", "run", "--set", "train.epochs=2000")
+    child.wait_for(folder / "run" / "checkpoints")
+    assert f"is in use by process {child.process.pid}" in refused("train", "--resume", "run")
+    child.send(signal.SIGTERM)
+    assert child.wait() == 130
+
+
+def test_divergence_keeps_the_last_good_checkpoint(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    forward, calls = package.HOFNO.forward, []
+
+    def poisoned(self: package.HOFNO, x: torch.Tensor) -> torch.Tensor:
+        calls.append(self.training)
+        return forward(self, x) * (float("nan") if sum(calls) > 6 else 1.0)
+
+    monkeypatch.setattr(package.HOFNO, "forward", poisoned)
+    result = hofno("train", "tiny", "--out", "run", "--set", "train.epochs=4")
+    monkeypatch.undo()
+    assert result.exit_code == 2
+    assert "hofno: the loss turned nan in epoch 2 at step 6" in result.stderr
+    assert "lower train.lr" in result.stderr
+    (kept,) = (folder / "run" / "checkpoints").glob("step-*")
+    assert kept.name == "step-000000003"
+    storage.verify_folder(kept)
+    weights = storage.read_tensors(kept / "state.safetensors")
+    assert all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point())
+    assert not (folder / "run" / "model.safetensors").exists()
+
+
+def test_a_huge_learning_rate_is_told_in_one_line(refused: Refused) -> None:
+    assert "lower train.lr" in refused("train", "tiny", "--out", "run", "--set", "train.lr=1e30")
+
+
+FULL = """
+import os, shutil, subprocess
+import torch
+from typer.testing import CliRunner
+from hofno.cli import app
+
+def hofno(*arguments):
+    result = CliRunner().invoke(app, arguments)
+    assert "Traceback" not in result.output
+    return result
+
+torch.set_num_threads(1)
+os.mkdir("disk")
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "disk"], check=True)
+print("mounted")
+full = hofno("train", "tiny", "--out", "disk/run", "--set", "train.epochs=6")
+assert full.exit_code == 2, full.output
+assert full.stderr.startswith("hofno: disk/run/") and full.stderr.count(chr(10)) == 1, full.stderr
+assert "No space left on device" in full.stderr and "free some space" in full.stderr, full.stderr
+assert any(name.startswith("step-") for name in os.listdir("disk/run/checkpoints"))
+assert hofno("check", "disk/run").exit_code == 0
+subprocess.run(["mount", "-o", "remount,size=64m", "disk"], check=True)
+resumed = hofno("train", "--resume", "disk/run")
+assert resumed.exit_code == 0 and "resuming from step-" in resumed.output, resumed.output
+shutil.copytree("disk/run", "copy")
+"""
+
+
+def test_a_full_disk(hofno: Hofno, folder: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a small file system needs root and unshare")
+    command = ["unshare", "-m", sys.executable, "-c", FULL]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "mounted" not in done.stdout:
+        pytest.skip("tmpfs cannot be mounted here")
+    assert done.returncode == 0, done.stderr
+    assert hofno("train", "tiny", "--out", "unbroken", "--set", "train.epochs=6").exit_code == 0
+    same_result(folder / "copy", folder / "unbroken")
+
+
+class TestErrorsInOneLine:
+    def test_what_is_told(self) -> None:
+        assert explain(KeyboardInterrupt()) == ("interrupted", 130)
+        assert explain(HofnoError("because")) == ("because", 2)
+        for error in (
+            MemoryError(),
+            torch.OutOfMemoryError("CUDA out of memory"),
+            RuntimeError("can't allocate memory"),
+        ):
+            told = explain(error)
+            assert told is not None
+            assert "smaller train.batch_size" in told[0]
+        told = explain(OSError(errno.ENOSPC, "no", "file"))
+        assert told == ("file: No space left on device; free some space and run again", 2)
+        assert explain(ZeroDivisionError()) is None
+        assert explain(RuntimeError("a fault of ours")) is None
+
+    def failing(self, monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+        def fail(*_: object) -> None:
+            raise error
+
+        monkeypatch.setattr(stages, "check", fail)
+
+    def test_ctrl_c_outside_of_training(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failing(monkeypatch, KeyboardInterrupt())
+        result = hofno("show", "tiny")
+        assert (result.exit_code, result.stderr) == (130, "hofno: interrupted\n")
+
+    def test_several_lines_become_one(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failing(monkeypatch, HofnoError("one\ntwo"))
+        assert hofno("show", "tiny").stderr == "hofno: one two\n"
+
+    def test_a_fault_of_the_program_keeps_its_traceback(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failing(monkeypatch, ZeroDivisionError("ours"))
+        assert isinstance(hofno("show", "tiny").exception, ZeroDivisionError)
+
+    @pytest.mark.parametrize("way", ["flag", "environment"])
+    def test_debug_shows_the_traceback(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+        self.failing(monkeypatch, HofnoError("because"))
+        if way == "environment":
+            monkeypatch.setenv("HOFNO_DEBUG", "1")
+        result = hofno(*(["--debug"] if way == "flag" else []), "show", "tiny")
+        assert isinstance(result.exception, HofnoError)

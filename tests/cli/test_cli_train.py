@@ -1,0 +1,351 @@
+"""Every command that makes or uses a run: what it writes, says and refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+import hofno as package
+from hofno import storage
+from hofno.data.npy import npy_bytes
+
+Hofno = Callable[..., Result]
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def run(hofno: Hofno, folder: Path) -> Path:
+    """A finished run."""
+    result = hofno("train", "tiny", "--out", "run")
+    assert result.exit_code == 0, result.output
+    return folder / "run"
+
+
+def test_generate(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOFNO_DATA", str(folder / "store"))
+    first = hofno("generate", "tiny")
+    assert first.exit_code == 0, first.output
+    (made,) = (folder / "store").iterdir()
+    assert f"written to {made}" in first.stdout
+    assert "20 x 16 x 16" in first.stdout
+    assert "target 0" in first.stdout
+    content = {path.name: path.read_bytes() for path in made.iterdir()}
+    again = hofno("generate", "tiny")
+    assert f"read from {made}" in again.stdout
+    (made / "test.x.npy").write_bytes(b"damaged")
+    broken = hofno("generate", "tiny")
+    assert broken.exit_code == 2
+    assert f"delete {made}" in broken.stderr
+    assert f"written to {made}" in hofno("generate", "tiny", "--force").stdout
+    arrays = [name for name in content if name.endswith(".npy")]
+    assert len(arrays) == 6
+    assert all((made / name).read_bytes() == content[name] for name in arrays)
+
+
+def test_train_writes_a_run(run: Path, hofno: Hofno) -> None:
+    names = {path.name for path in run.iterdir()}
+    model = {"model.safetensors", "normalisers.safetensors", "model.json", "manifest.json"}
+    assert names == model | {"spec.toml", "metrics.jsonl", "evaluation.json", "checkpoints"}
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in rows] == [1, 2]
+    assert all({"train_loss", "valid_rel_l2", "rate", "seconds", "step"} <= set(row) for row in rows)
+    record = json.loads((run / "evaluation.json").read_text())
+    assert len(record["per_sample"]["rel_l2"]) == 6
+    assert record["metrics"]["rel_l2"] == pytest.approx(np.mean(record["per_sample"]["rel_l2"]))
+    assert record["parameters"] == {"real": 937, "complex_once": 713}
+
+
+def test_train_prints_the_test_errors(hofno: Hofno, folder: Path) -> None:
+    result = hofno("train", "tiny", "--out", "printed")
+    record = json.loads((folder / "printed" / "evaluation.json").read_text())
+    assert f"test rel_l2: {record['metrics']['rel_l2']:.6g}" in result.stdout
+    assert "saved in printed" in result.stdout
+
+
+def test_train_keeps_to_the_spec_of_a_study(hofno: Hofno, folder: Path) -> None:
+    with (folder / "tiny.toml").open("a") as file:
+        file.write('[[compare]]\nlabel = "other"\nset = {"model.order" = 1}\n')
+    result = hofno("train", "tiny", "--out", "own")
+    assert "a study of 2 runs; only its own" in result.stdout
+    assert "order = 2" in (folder / "own" / "spec.toml").read_text()
+    assert "compare" not in (folder / "own" / "spec.toml").read_text().replace("compare = []", "")
+
+
+def test_train_into_a_used_folder(run: Path, refused: Refused, folder: Path) -> None:
+    assert "run holds a finished run" in refused("train", "tiny", "--out", "run")
+    (run / "model.safetensors").unlink()
+    assert "hofno train --resume run" in refused("train", "tiny", "--out", "run")
+    (folder / "foreign").mkdir()
+    (folder / "foreign" / "thesis.txt").write_text("mine")
+    assert "is not a run folder" in refused("train", "tiny", "--out", "foreign")
+    assert "is a file" in refused("train", "tiny", "--out", "tiny.toml")
+    assert [path.name for path in (folder / "foreign").iterdir()] == ["thesis.txt"]
+
+
+def test_train_needs_a_spec_and_a_folder(refused: Refused) -> None:
+    assert "--out RUN" in refused("train", "tiny")
+    assert "--resume RUN" in refused("train")
+    assert "leave out SPEC" in refused("train", "tiny", "--resume", "run")
+    assert "is not a run folder" in refused("train", "--resume", "nowhere")
+
+
+def test_resume_of_a_finished_run(run: Path, hofno: Hofno) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+    result = hofno("train", "--resume", run)
+    assert result.exit_code == 0
+    assert "is finished" in result.stdout
+    assert before == {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+
+
+def test_resume_evaluates_a_run_that_was_only_trained(run: Path, hofno: Hofno) -> None:
+    before = json.loads((run / "evaluation.json").read_text())
+    weights = (run / "model.safetensors").stat().st_mtime_ns
+    (run / "evaluation.json").unlink()
+    assert hofno("train", "--resume", run).exit_code == 0
+    assert json.loads((run / "evaluation.json").read_text())["metrics"] == before["metrics"]
+    assert (run / "model.safetensors").stat().st_mtime_ns == weights
+
+
+def test_evaluate(run: Path, hofno: Hofno) -> None:
+    record = json.loads((run / "evaluation.json").read_text())
+    (run / "evaluation.json").unlink()
+    result = hofno("evaluate", run)
+    assert result.exit_code == 0, result.output
+    assert f"{record['metrics']['rel_l2']:.6g}" in result.stdout
+    errors = record["per_sample"]["rel_l2"]
+    assert f"worst samples by rel_l2: {int(np.argmax(errors))} ({max(errors):.4g})" in result.stdout
+    assert json.loads((run / "evaluation.json").read_text()) == record
+
+
+def test_evaluate_on_other_data_writes_nothing(run: Path, hofno: Hofno) -> None:
+    before = (run / "evaluation.json").read_bytes()
+    result = hofno("evaluate", run, "--set", "data.resolution=20", "--set", "data.test=3")
+    assert result.exit_code == 0, result.output
+    assert "3 test samples" in result.stdout
+    assert "nothing is written" in result.stdout
+    assert (run / "evaluation.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("data.degree=3", "takes 2 input channels"),
+        ("train.epochs=3", "evaluate can change the data"),
+        ("data.problem=other", "evaluate can change the data"),
+        ("data.resolution=4", "need more than 8 points"),
+    ],
+)
+def test_evaluate_refuses(run: Path, refused: Refused, setting: str, text: str) -> None:
+    assert text in refused("evaluate", run, "--set", setting)
+
+
+def test_evaluate_an_unfinished_or_foreign_folder(hofno: Hofno, refused: Refused, run: Path, folder: Path) -> None:
+    (run / "model.safetensors").unlink()
+    assert "has not finished" in refused("evaluate", run)
+    (folder / "foreign").mkdir()
+    assert "is not a run folder" in refused("evaluate", "foreign")
+
+
+def test_predict(run: Path, hofno: Hofno, folder: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((3, 2, 16, 16))
+    np.save(folder / "x.npy", x)
+    assert hofno("predict", run, "x.npy", "y.npy").exit_code == 0
+    y = np.load(folder / "y.npy")
+    np.testing.assert_array_equal(y, package.load(run).predict(x))
+    np.save(folder / "one.npy", np.asfortranarray(x[1].astype(">f8")))
+    assert hofno("predict", run, "one.npy", "sub/one-out.npy").exit_code == 0
+    np.testing.assert_allclose(np.load(folder / "sub" / "one-out.npy"), y[1], rtol=1e-4, atol=1e-6)
+
+
+def test_predict_does_not_overwrite(run: Path, hofno: Hofno, refused: Refused, folder: Path) -> None:
+    np.save(folder / "x.npy", np.ones((1, 2, 16, 16)))
+    (folder / "y.npy").write_text("precious")
+    assert "--force" in refused("predict", run, "x.npy", "y.npy")
+    assert (folder / "y.npy").read_text() == "precious"
+    assert hofno("predict", run, "x.npy", "y.npy", "--force").exit_code == 0
+    assert np.load(folder / "y.npy").shape == (1, 1, 16, 16)
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (np.ones((1, 3, 16, 16)), "expected (n, 2, *grid)"),
+        (np.ones((16, 16)), "got shape (16, 16)"),
+        (np.ones((1, 2, 16)), "expected (n, 2, *grid)"),
+        (np.full((2, 2, 16, 16), np.nan), "NaN or infinite, in 2 of 2 samples"),
+        (np.full((1, 2, 16, 16), 1e300), "NaN or infinite"),
+        (np.ones((1, 2, 16, 16), complex), "real numbers; got dtype complex128"),
+        (np.array(["text"]), "real numbers; got dtype <U4"),
+        (np.ones((0, 2, 16, 16)), "at least one"),
+        (np.ones((1, 2, 4, 4)), "modes"),
+    ],
+)
+def test_predict_refuses_arrays_that_do_not_fit(
+    run: Path, refused: Refused, folder: Path, values: np.ndarray, text: str
+) -> None:
+    np.save(folder / "x.npy", values)
+    assert text in refused("predict", run, "x.npy", "y.npy")
+    assert not (folder / "y.npy").exists()
+
+
+def test_predict_never_unpickles(run: Path, refused: Refused, folder: Path) -> None:
+    trap = folder / "sprung"
+    payload = f"cpathlib\nPath\n(S'{trap}'\ntRp0\n.".encode()
+    np.save(folder / "objects.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    (folder / "pickle.npy").write_bytes(b"\x80\x04" + payload)
+    np.savez(folder / "archive.npz", np.ones(3))
+    (folder / "text.npy").write_text("1 2 3")
+    (folder / "empty.npy").write_bytes(b"")
+    for name in ("objects.npy", "pickle.npy", "archive.npz", "text.npy", "empty.npy"):
+        message = refused("predict", run, name, "y.npy")
+        assert "real numbers" in message or "not a NumPy .npy file" in message
+    assert "is missing" in refused("predict", run, "nothing.npy", "y.npy")
+    assert "not a file" in refused("predict", run, ".", "y.npy")
+    assert not trap.exists()
+
+
+def test_predict_refuses_a_lying_header_before_memory_is_asked_for(run: Path, refused: Refused, folder: Path) -> None:
+    honest = npy_bytes(np.ones((1, 2, 16, 16), np.float32))
+    for shape, text in (
+        (b"(8192, 262144) ", "claims shape (8192, 262144) of float32, 8589934592 bytes, and holds 0"),
+        (b"(-2, 1, -256)  ", "claims shape (-2, 1, -256)"),
+        (b"((((((((((((((", "not a NumPy .npy file"),
+    ):
+        lie = honest.replace(b"(1, 2, 16, 16)", shape[:14], 1)
+        assert len(lie) == len(honest)
+        (folder / "lie.npy").write_bytes(lie if b"-" in shape else lie[:128])
+        assert text in refused("predict", run, "lie.npy", "y.npy")
+    (folder / "short.npy").write_bytes(honest[:-1])
+    assert "truncated or forged" in refused("predict", run, "short.npy", "y.npy")
+    (folder / "long.npy").write_bytes(honest + b"x")
+    assert "truncated or forged" in refused("predict", run, "long.npy", "y.npy")
+
+
+def test_check(run: Path, hofno: Hofno) -> None:
+    result = hofno("check", run)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert len(lines) == 6
+    assert all(line.endswith(": sound") for line in lines)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "model.safetensors",
+        "model.json",
+        "manifest.json",
+        "normalisers.safetensors",
+        "metrics.jsonl",
+        "spec.toml",
+        "evaluation.json",
+        "checkpoints/step-000000006/state.safetensors",
+        "checkpoints/step-000000003/position.json",
+    ],
+)
+def test_check_finds_damage(run: Path, hofno: Hofno, name: str) -> None:
+    content = (run / name).read_bytes()
+    (run / name).write_bytes(content[: len(content) // 2])
+    result = hofno("check", run)
+    assert result.exit_code == 1
+    assert "NOT SOUND" in result.stderr
+    assert "Traceback" not in result.output
+    assert ": sound" in result.stdout
+
+
+def test_check_a_saved_model_and_a_foreign_folder(run: Path, hofno: Hofno, folder: Path) -> None:
+    package.load(run).save(folder / "saved")
+    assert hofno("check", "saved").exit_code == 0
+    (folder / "foreign").mkdir()
+    for name in ("foreign", "nowhere"):
+        result = hofno("check", name)
+        assert result.exit_code == 1
+        assert "check the path" in result.stderr
+
+
+def test_pickled_weights_are_refused(run: Path, refused: Refused, hofno: Hofno, folder: Path) -> None:
+    import torch
+
+    torch.save({"a": torch.ones(2)}, run / "model.safetensors")
+    assert "model.safetensors is truncated" in refused("evaluate", run)
+    files = {path.name: path.read_bytes() for path in run.glob("*.safetensors")}
+    files["model.json"] = (run / "model.json").read_bytes()
+    storage.save_folder(folder / "signed", files, {"kind": "model"})
+    np.save(folder / "x.npy", np.ones((1, 2, 16, 16)))
+    assert "this is a pickle file" in refused("predict", "signed", "x.npy", "y.npy")
+
+
+STUDY = '[[compare]]\nlabel = "FNO"\nset = {"model.name" = "fno"}\n[sweep]\nseed = [0, 1]\n'
+
+
+def test_run_report_and_results(hofno: Hofno, refused: Refused, folder: Path) -> None:
+    with (folder / "tiny.toml").open("a") as file:
+        file.write(STUDY)
+    result = hofno("run", "tiny", "--out", "study", "--results", "results/tiny.json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "report: study/index.html" in result.stdout
+    assert (folder / "study" / "index.html").read_text().startswith("<!doctype html>")
+    measured = json.loads((folder / "study" / "results.json").read_text())
+    assert [run["seed"] for run in measured["runs"]] == [0, 1, 0, 1]
+    assert {run["label"] for run in measured["runs"]} == {"HO-FNO", "FNO"}
+    assert json.loads((folder / "results" / "tiny.json").read_text()) == measured
+    (folder / "study" / "index.html").unlink()
+    assert hofno("report", "study").exit_code == 0
+    assert (folder / "study" / "index.html").exists()
+    stamps = {path: path.stat().st_mtime_ns for path in (folder / "study" / "runs").glob("*/model.safetensors")}
+    assert len(stamps) == 4
+    changed = ["--set", "sweep.seed=[1, 2]", "--results", "results/tiny.json"]
+    assert hofno("run", "tiny", "--out", "study", *changed).exit_code == 0
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    merged = json.loads((folder / "results" / "tiny.json").read_text())
+    assert sorted((run["label"], run["seed"]) for run in merged["runs"]) == [
+        (label, seed) for label in ("FNO", "HO-FNO") for seed in (0, 1, 2)
+    ]
+    assert hofno("check", "study").exit_code == 0
+    other = ["--set", "name=other", "--set", "sweep.seed=[1]", "--results", "results/tiny.json"]
+    assert "has name 'tiny'" in refused("run", "tiny", "--out", "study", *other)
+
+
+def test_run_with_two_workers_gives_the_same_numbers(hofno: Hofno, folder: Path) -> None:
+    settings = ["--set", "sweep.seed=[0, 1]", "--set", "train.epochs=1"]
+    assert hofno("run", "tiny", "--out", "one", *settings).exit_code == 0
+    two = hofno("run", "tiny", "--out", "two", "--workers", "2", *settings)
+    assert two.exit_code == 0, (two.output, two.exception)
+    errors = [
+        [run["metrics"] for run in json.loads((folder / name / "results.json").read_text())["runs"]]
+        for name in ("one", "two")
+    ]
+    assert errors[0] == errors[1]
+
+
+def test_run_refuses_other_folders_before_it_trains(refused: Refused, folder: Path) -> None:
+    (folder / "foreign").mkdir()
+    (folder / "foreign" / "thesis.txt").write_text("mine")
+    assert "holds no study" in refused("run", "tiny", "--out", "foreign")
+    assert "order" in refused("run", "tiny", "--out", "study", "--set", "sweep.'model.order'=[2, 0]")
+    assert not (folder / "study").exists()
+
+
+def test_report_needs_a_study(refused: Refused, folder: Path) -> None:
+    assert "holds no study" in refused("report", "nowhere")
+    (folder / "results.json").write_text("[1, 2]")
+    assert "not a results file" in refused("report", ".")
+    (folder / "results.json").write_text("{")
+    assert "not valid JSON" in refused("report", ".")
+
+
+def test_bench_passes_its_arguments_on(hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[tuple[object, ...]] = []
+    fake = types.ModuleType("hofno.bench")
+    fake.bench_command = lambda *arguments: called.append(arguments)  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "hofno.bench", fake)
+    assert hofno("bench").exit_code == 0
+    assert hofno("bench", "transform", "--shape", "ns", "--batch", "4", "--json", "b.json").exit_code == 0
+    assert called == [("model", "all", 1, None), ("transform", "ns", 4, Path("b.json"))]

@@ -1,0 +1,115 @@
+"""Studies: members that are done are not done again, and results files that grow without losing their conditions."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hofno import spec as specs
+from hofno import stages, study
+from hofno.errors import CheckpointError, DivergedError, SpecError
+from hofno.spec import Spec
+from hofno.train.show import Silent
+
+
+@pytest.fixture
+def tiny(folder: Path) -> Spec:
+    return specs.override(specs.load("tiny.toml"), {"device": "cpu", "train.epochs": 1})
+
+
+def results(*runs: tuple[str, int, float], **changes: Any) -> dict[str, Any]:
+    made = [{"spec_hash": name, "seed": seed, "metrics": {"rel_l2": error}} for name, seed, error in runs]
+    facts = {"schema": 1, "name": "n", "problem": "p", "device": "cpu", "versions": {"hofno": "1"}}
+    return {**facts, "created": "2026-01-01", "seconds": 1.0, "runs": made, **changes}
+
+
+class TestMerge:
+    def test_runs_measured_again_are_replaced_and_others_kept(self) -> None:
+        old, new = results(("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 3.0)), results(("a", 1, 9.0), ("c", 0, 4.0))
+        before = deepcopy((old, new))
+        merged = study.merge_results(old, new)
+        found = {(run["spec_hash"], run["seed"]): run["metrics"]["rel_l2"] for run in merged["runs"]}
+        assert found == {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 9.0, ("c", 0): 4.0}
+        assert len(merged["runs"]) == 4
+        assert merged["seconds"] == 2.0
+        assert (old, new) == before
+
+    def test_kept_runs_keep_their_conditions(self) -> None:
+        old, new = results(("a", 0, 1.0), device="GPU"), results(("b", 0, 1.0), created="2026-02-02")
+        kept, fresh = study.merge_results(old, new)["runs"]
+        assert (kept["device"], kept["created"]) == ("GPU", "2026-01-01")
+        assert "versions" not in kept
+        assert "device" not in fresh
+        third = study.merge_results(study.merge_results(old, new), results(("c", 0, 1.0), device="TPU"))
+        assert [run.get("device") for run in third["runs"]] == ["GPU", "cpu", None]
+
+    def test_nothing_kept(self) -> None:
+        new = results(("a", 0, 5.0))
+        assert study.merge_results(results(("a", 0, 1.0)), new) == new
+
+    @pytest.mark.parametrize("key", ["name", "problem"])
+    def test_another_study_is_refused(self, key: str) -> None:
+        with pytest.raises(SpecError, match=f"has {key} 'other'"):
+            study.merge_results(results(**{key: "other"}), results())
+
+    @pytest.mark.parametrize("old", [[], {}, {"schema": 2, "runs": []}, {"schema": 1}, {"schema": 1, "runs": 3}])
+    def test_what_is_not_a_results_file(self, old: Any) -> None:
+        with pytest.raises(CheckpointError, match="not a results file"):
+            study.merge_results(old, results())
+
+
+class TestMembers:
+    def test_folders_are_told_apart(self, tiny: Spec) -> None:
+        other = specs.override(tiny, {"seed": 1, "label": "A / B"})
+        assert study.member_folder(Path("out"), tiny).name.startswith("ho-fno-")
+        assert study.member_folder(Path("out"), other).name.startswith("a-b-")
+
+    def test_done_is_not_done_again(self, tiny: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = study.run_member(tiny, folder, Silent())
+
+        def refuse(*_: object, **__: object) -> None:
+            raise AssertionError("made twice")
+
+        monkeypatch.setattr(study, "train_run", refuse)
+        monkeypatch.setattr(study, "make_data", refuse)
+        assert study.run_member(tiny, folder, Silent()) == first
+
+    def test_trained_but_not_evaluated(self, tiny: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = study.run_member(tiny, folder, Silent())
+        (study.member_folder(folder, tiny) / "evaluation.json").unlink()
+        monkeypatch.setattr(study, "train_run", None)
+        assert study.run_member(tiny, folder, Silent())["metrics"] == first["metrics"]
+
+    def test_a_folder_of_another_spec(self, tiny: Spec, folder: Path) -> None:
+        path = study.member_folder(folder, tiny)
+        stages.start_folder(specs.override(tiny, {"seed": 5}), path)
+        with pytest.raises(SpecError, match="belongs to another spec"):
+            study.run_member(tiny, folder, Silent())
+
+    def test_cells_tell_variants_apart(self, tiny: Spec, folder: Path) -> None:
+        values = {**tiny.plain(), "sweep": {"seed": [0]}}
+        values["compare"] = [
+            {"label": "FNO", "set": {"model.name": "fno"}},
+            {"label": "wide", "set": {"model.width": 12}},
+        ]
+        found = study.run_study(specs.parse(values), folder / "out", Silent())
+        cells = [run["cell"] for run in found["runs"]]
+        assert cells == [
+            {},
+            {"label": "FNO", "model.name": "fno", "model.order": 1},
+            {"label": "wide", "model.width": 12},
+        ]
+        assert [run["label"] for run in found["runs"]] == ["HO-FNO", "FNO", "wide"]
+
+    def test_one_worker_that_fails_stops_the_others(self, tiny: Spec, folder: Path) -> None:
+        """The second member would train for hours."""
+        values = {**tiny.plain(), "compare": [{"label": "endless", "set": {"train.epochs": 10**6, "train.lr": 1e-3}}]}
+        spec = specs.override(specs.parse(values), {"train.lr": 1e30, "train.epochs": 3})
+        spec = spec.model_copy(update={"compare": specs.parse(values).compare})
+        with pytest.raises(DivergedError, match=r"lower train\.lr"):
+            study.run_study(spec, folder / "out", Silent(), workers=2)
+        (endless,) = (folder / "out" / "runs").glob("endless-*")
+        assert not (endless / "lock").exists()

@@ -1,0 +1,203 @@
+"""Every registered model, in every dimension and with every backbone, held to the same demands."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hofno.errors import ShapeError
+from hofno.models import MODELS, build
+from reference import relative
+
+POINTS = {1: (16,), 2: (9, 10), 3: (6, 7, 6)}
+OTHER_POINTS = {1: (23,), 2: (12, 8), 3: (7, 6, 8)}
+MODES = {1: (5,), 2: (3, 4), 3: (2, 3, 3)}
+CASES = list(itertools.product(sorted(MODELS), sorted(POINTS), ("modern", "classic")))
+
+# a value for every argument other than the one `arguments` gives; a new argument has to be added here
+CHANGES: dict[str, Any] = {
+    "in_channels": 3,
+    "out_channels": 1,
+    "modes": (2,),
+    "width": 6,
+    "depth": 1,
+    "order": 3,
+    "backbone": "other",
+    "expansion": 1,
+    "factors": "identity",
+    "weights": "dense",
+    "dealias": True,
+    "domain_padding": 0.5,
+    "drop_path": 0.5,
+    "coordinates": "periodic",
+    "mode_set": "reference",
+}
+
+
+def arguments(dims: int, backbone: str) -> dict[str, Any]:
+    return {
+        "in_channels": 2,
+        "out_channels": 2,
+        "modes": MODES[dims],
+        "width": 8,
+        "depth": 2,
+        "backbone": backbone,
+        "domain_padding": 0.25,
+    }
+
+
+def make(name: str, dims: int, backbone: str, **changed: Any) -> nn.Module:
+    torch.manual_seed(3)
+    return build(name, {**arguments(dims, backbone), **changed})
+
+
+def batch(dims: int, count: int = 2, points: dict[int, tuple[int, ...]] = POINTS) -> Tensor:
+    return torch.randn(count, 2, *points[dims])
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_forward_and_backward_reach_every_parameter(name: str, dims: int, backbone: str) -> None:
+    model, x = make(name, dims, backbone), batch(dims).requires_grad_()
+    out = model(x)
+    assert out.shape == (2, 2, *POINTS[dims])
+    assert not any(p.is_complex() for p in model.parameters())
+    (out - torch.randn_like(out)).square().mean().backward()
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert bool(parameter.grad.isfinite().all()), parameter_name
+        assert float(parameter.grad.abs().max()) > 0, parameter_name
+    assert x.grad is not None
+    assert float(x.grad.abs().min()) > 0
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_every_block_changes_the_output(name: str, dims: int, backbone: str) -> None:
+    model, x = make(name, dims, backbone), batch(dims)
+    before = model(x)
+    assert isinstance(model.blocks, nn.ModuleList)
+    for index in range(len(model.blocks)):
+        without = copy.deepcopy(model)
+        assert isinstance(without.blocks, nn.ModuleList)
+        without.blocks[index] = nn.Identity()
+        assert relative(without(x), before) > 1e-3, index
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_samples_do_not_see_each_other(name: str, dims: int, backbone: str) -> None:
+    model, x = make(name, dims, backbone), batch(dims, 3)
+    assert torch.allclose(model(x)[1:2], model(x[1:2]), atol=1e-5)
+
+
+@pytest.mark.parametrize("backbone", ["modern", "classic"])
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_every_argument_changes_behaviour(name: str, backbone: str) -> None:
+    def outcome(model: nn.Module, dims: int) -> tuple[dict[str, Any], Tensor]:
+        torch.manual_seed(4)
+        x = torch.randn(8, int(model.config["in_channels"]), *POINTS[dims])  # pyright: ignore[reportArgumentType, reportIndexIssue]
+        return {key: value.shape for key, value in model.state_dict().items()}, model.train()(x)
+
+    def with_change(argument: str, value: Any) -> tuple[dict[str, Any], Tensor]:
+        # the two mode sets differ on leading axes only
+        dims = 2 if argument == "mode_set" else 1
+        torch.manual_seed(3)
+        return outcome(build(name, {**arguments(dims, backbone), argument: value}), dims)
+
+    for argument in inspect.signature(MODELS[name].__init__).parameters:
+        if argument == "self" or (argument == "drop_path" and backbone == "classic"):
+            continue
+        value = CHANGES[argument]
+        if argument == "backbone":
+            value = "classic" if backbone == "modern" else "modern"
+        dims = 2 if argument == "mode_set" else 1
+        shapes, out = outcome(make(name, dims, backbone), dims)
+        changed_shapes, changed = with_change(argument, value)
+        if shapes == changed_shapes:
+            assert relative(changed, out) > 1e-4, argument
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_reduced_precision(name: str, dims: int, backbone: str) -> None:
+    model, x = make(name, dims, backbone), batch(dims)
+    exact = model(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(x)
+    assert 0 < relative(found, exact) < 5e-2
+    found.float().square().mean().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_a_state_dict_carries_the_whole_model(name: str, dims: int, backbone: str) -> None:
+    model, x = make(name, dims, backbone), batch(dims)
+    torch.manual_seed(99)
+    other = build(name, dict(model.config))  # pyright: ignore[reportArgumentType, reportCallIssue]
+    assert not torch.equal(other(x), model(x))
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(x), model(x))
+    assert torch.equal(copy.deepcopy(model)(x), model(x))
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_other_resolutions_than_the_first_one(name: str, dims: int, backbone: str) -> None:
+    model = make(name, dims, backbone)
+    model(batch(dims))
+    out = model(batch(dims, points=OTHER_POINTS))
+    assert out.shape == (2, 2, *OTHER_POINTS[dims])
+    assert bool(out.isfinite().all())
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_wrong_inputs_are_refused(name: str, dims: int, backbone: str) -> None:
+    model = make(name, dims, backbone)
+    with pytest.raises(ShapeError, match="spatial axes"):
+        model(torch.randn(2, *POINTS[dims]))
+    for channels in (1, 2 + dims):  # too few; or with the coordinates counted in
+        with pytest.raises(ShapeError, match=f"expected 2 input channels on axis 1; got {channels}"):
+            model(torch.randn(2, channels, *POINTS[dims]))
+    with pytest.raises(ShapeError, match=r"modes\[0\].*lower modes, or use a finer grid"):
+        model(torch.randn(2, 2, *(2 for _ in range(dims))))
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), [case for case in CASES if case[1] != 3])
+def test_compiled_equals_eager(name: str, dims: int, backbone: str) -> None:
+    torch.compiler.reset()
+    model, x = make(name, dims, backbone), batch(dims)
+    eager = model(x)
+    (eager_gradient,) = torch.autograd.grad(eager.square().sum(), [next(model.parameters())])
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    out = compiled(x)
+    (gradient,) = torch.autograd.grad(out.square().sum(), [next(model.parameters())])
+    assert torch.allclose(out, eager, atol=1e-6)
+    assert torch.allclose(gradient, eager_gradient, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_four_samples_are_learnt_by_heart(name: str, dims: int, backbone: str) -> None:
+    model = make(name, dims, backbone, width=16)
+    x, y = batch(dims, 4), torch.randn(4, 2, *(1 for _ in POINTS[dims])).expand(4, 2, *POINTS[dims])
+    optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(120):
+        optimiser.zero_grad()
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 10
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_export_gives_the_same_function_and_leaves_nothing_behind(name: str) -> None:
+    """On a grid met for the first time: what is cached while tracing must have values afterwards."""
+    model, x = make(name, 2, "modern").eval(), torch.randn(2, 2, 13, 11)
+    exported = torch.export.export(model, (x,)).module()
+    out = model(x)
+    assert type(out) is Tensor
+    assert torch.allclose(exported(x), out, atol=1e-6)

@@ -1,0 +1,184 @@
+"""HO-FNO and FNO: sizes, composition, errors, and the registry that builds them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hofno.errors import ShapeError, SpecError
+from hofno.geometry import grid_coordinates
+from hofno.layers import DropPath, HigherOrderSpectralConv
+from hofno.models import FNO, HOFNO, MODELS, build, parameter_counts
+from hofno.models.registry import check_arguments, model_class, model_name
+from reference import relative
+
+
+def test_parameter_counts_of_the_published_models() -> None:
+    navier_stokes = HOFNO(10, 1, (16, 16), width=256, depth=8, order=2, expansion=4, mode_set="reference")
+    assert parameter_counts(navier_stokes)["real"] == 7_362_049
+    poisson = HOFNO(5, 1, (16, 16), width=64, depth=1, order=5, expansion=2, mode_set="reference")
+    assert parameter_counts(poisson)["complex_once"] == 70_849
+
+
+@pytest.mark.parametrize("order", [1, 2, 4])
+@pytest.mark.parametrize("weights", ["depthwise", "dense"])
+def test_parameter_counts_follow_the_formula(order: int, weights: str) -> None:
+    """Each layer: M C + m C^2 (diagonal kernel) or (M + m) C^2 (dense kernel), and m C biases; then the network."""
+    width, depth, modes = 6, 3, (4, 3)
+    kept = 2 * 4 * 3
+    layer = kept * (width if weights == "depthwise" else width**2) + order * width**2 + order * width
+    mlp = (width * 2 * width + 2 * width) + (2 * width * width + width)
+    ends = (5 + 2) * width + width + width * 2 + 2
+    model = HOFNO(
+        5, 2, modes, width=width, depth=depth, order=order, expansion=2, weights=weights, mode_set="reference"
+    )
+    assert parameter_counts(model)["complex_once"] == ends + depth * (layer + mlp + 2 * width)
+    spectral = kept * (width if weights == "depthwise" else width**2)
+    assert parameter_counts(model)["real"] == parameter_counts(model)["complex_once"] + depth * spectral
+
+
+def test_the_multipliers_of_spectral_factors_count_as_complex() -> None:
+    layer = HigherOrderSpectralConv(4, (3,), 2, factors="spectral")
+    counts = parameter_counts(layer)
+    assert counts["real"] - counts["complex_once"] == 3 * 4 + 3 * 2 * 4
+
+
+@pytest.mark.parametrize("backbone", ["modern", "classic"])
+@pytest.mark.parametrize("coordinates", ["endpoint", "periodic", "none"])
+def test_a_model_is_lift_blocks_projection(backbone: str, coordinates: Any) -> None:
+    model = HOFNO(2, 3, (3, 3), width=8, depth=2, backbone=backbone, coordinates=coordinates).double()
+    x = torch.randn(2, 2, 7, 8, dtype=torch.float64)
+    v = x.permute(0, 2, 3, 1)
+    if coordinates != "none":
+        grid = grid_coordinates((7, 8), coordinates)
+        v = torch.cat((v, grid[None].expand(2, 7, 8, 2)), -1)
+    assert model.lift.in_features == v.shape[-1]
+    v = model.lift(v)
+    for block in model.blocks:
+        v = block(v)
+    torch.testing.assert_close(model(x), model.project(v).permute(0, 3, 1, 2), rtol=1e-13, atol=1e-13)
+    assert isinstance(model.project, nn.Linear) == (backbone == "modern")
+
+
+def test_only_the_last_classic_block_leaves_the_gelu_out() -> None:
+    model = HOFNO(1, 1, (3,), width=4, depth=3, backbone="classic")
+    assert [getattr(block, "last", None) for block in model.blocks] == [False, False, True]
+
+
+def test_stochastic_depth_grows_to_the_last_block() -> None:
+    model = HOFNO(1, 1, (3,), width=4, depth=4, drop_path=0.2)
+    rates = [module.rate for module in model.modules() if isinstance(module, DropPath)]
+    assert rates == sorted(rates)
+    assert rates[-1] == pytest.approx(0.2)
+    assert len(rates) == 4
+
+
+def test_fno_is_hofno_of_order_one() -> None:
+    fno = FNO(2, 1, (3, 3), width=4, depth=2, domain_padding=0.5)
+    ho = HOFNO(2, 1, (3, 3), width=4, depth=2, domain_padding=0.5, order=1)
+    ho.load_state_dict(fno.state_dict())
+    x = torch.randn(1, 2, 8, 8)
+    assert torch.equal(fno(x), ho(x))
+    assert {"order", "factors", "dealias"}.isdisjoint(fno.config)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"in_channels": 0}, "in_channels must be at least 1; got 0"),
+        ({"out_channels": 0}, "out_channels must be at least 1"),
+        ({"width": 0}, "width must be at least 1"),
+        ({"depth": 0}, "depth must be at least 1"),
+        ({"expansion": 0}, "expansion must be at least 1"),
+        ({"order": 0}, "order must be at least 1"),
+        ({"modes": (0, 3)}, "every entry of modes must be at least 1"),
+        ({"modes": ()}, "modes must have 1, 2 or 3 entries"),
+        ({"backbone": "unet"}, "backbone must be one of modern, classic; got 'unet'"),
+        ({"coordinates": "polar"}, "coordinates must be one of endpoint, periodic, none; got 'polar'"),
+        ({"mode_set": "all"}, "mode_set must be one of"),
+        ({"weights": "sparse"}, "weights must be one of"),
+        ({"factors": "cubic"}, "factors must be one of"),
+        ({"domain_padding": -1.0}, "domain_padding is a fraction"),
+        ({"drop_path": 1.0}, "drop_path is a probability"),
+        ({"drop_path": 0.1, "backbone": "classic"}, "classic backbone has no residual branch"),
+    ],
+)
+def test_each_bad_argument_has_its_error(arguments: dict[str, Any], said: str) -> None:
+    good: dict[str, Any] = {"in_channels": 1, "out_channels": 1, "modes": (3, 3), "width": 4, "depth": 1}
+    with pytest.raises(SpecError) as caught:
+        HOFNO(**{**good, **arguments})
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_inputs_that_do_not_fit_are_refused_with_a_way_out() -> None:
+    model = HOFNO(3, 1, (5, 5), width=4, depth=1)
+    with pytest.raises(ShapeError, match=r"expected \(batch, 3 channels, 2 spatial axes\).*x\[None\]"):
+        model(torch.randn(3, 16, 16))
+    with pytest.raises(ShapeError, match=r"expected 3 input channels on axis 1; got 16.*x\.movedim\(-1, 1\)"):
+        model(torch.randn(1, 16, 16, 3))
+    with pytest.raises(ShapeError, match=r"expected 3 input channels on axis 1; got 5.*not counted$"):
+        model(torch.randn(1, 5, 16, 16))
+    with pytest.raises(ShapeError, match=r"modes\[0\]=5 is more than an axis of 8 points holds \(at most 4\)"):
+        model(torch.randn(1, 3, 8, 16))
+
+
+def answer(model: nn.Module, points: int) -> torch.Tensor:
+    """The model's answer to one function, on a grid of this many points."""
+    x = 2 * torch.pi * torch.arange(points, dtype=torch.float64) / points
+    return model((torch.sin(x) + 0.5 * torch.cos(3 * x))[None, None])
+
+
+def test_a_finer_grid_shows_the_same_answer() -> None:
+    """Exactly where only the spectral part sees more than one point; rapidly where a norm comes before it."""
+    options: dict[str, Any] = {"width": 8, "depth": 1, "order": 3, "dealias": True, "coordinates": "none"}
+    classic = HOFNO(1, 1, (4,), backbone="classic", **options).double()
+    assert relative(answer(classic, 32)[..., ::4], answer(classic, 8)) < 1e-12
+    modern = HOFNO(1, 1, (4,), backbone="modern", **options).double()
+    coarse = relative(answer(modern, 32)[..., ::2], answer(modern, 16))
+    fine = relative(answer(modern, 128)[..., ::2], answer(modern, 64))
+    assert fine < coarse / 100
+
+
+def test_the_registry_builds_what_the_config_says() -> None:
+    model = build("hofno", {"in_channels": 2, "out_channels": 1, "modes": [3, 4], "width": 4, "depth": 1, "order": 3})
+    assert isinstance(model, HOFNO)
+    assert model.modes == (3, 4)
+    assert model.config["order"] == 3
+    assert model_name(model) == "hofno"
+    assert model_name(FNO(1, 1, (2,), width=2)) == "fno"
+    assert model_class("fno") is FNO
+    for name in MODELS:
+        again = build(name, dict(MODELS[name](1, 1, (3,), width=4, depth=1).config))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert type(again) is MODELS[name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"widht": 4}, "model 'hofno' has no argument 'widht'; did you mean 'width'?"),
+        ({"zzz": 4}, "model 'hofno' has no argument 'zzz'; it takes: in_channels"),
+        ({"width": "wide"}, "model.width: "),
+        ({"modes": "many"}, "model.modes: "),
+        ({"coordinates": "polar"}, "model.coordinates: "),
+        ({"in_channels": None}, "model.in_channels: "),
+    ],
+)
+def test_the_registry_names_wrong_arguments(arguments: dict[str, Any], said: str) -> None:
+    good = {"in_channels": 1, "out_channels": 1, "modes": [3]}
+    with pytest.raises(SpecError) as caught:
+        check_arguments("hofno", {**good, **arguments})
+    assert str(caught.value).startswith(said)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_registry_knows_its_own() -> None:
+    with pytest.raises(SpecError, match=r"unknown model 'hofo'; there are: .*did you mean 'hofno'"):
+        build("hofo", {})
+    with pytest.raises(SpecError, match="Linear is not a registered model"):
+        model_name(nn.Linear(1, 1))
+    with pytest.raises(SpecError, match=r"model\.modes"):
+        build("fno", {"in_channels": 1, "out_channels": 1})

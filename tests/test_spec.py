@@ -1,0 +1,195 @@
+"""What a run is: TOML in and out, settings, studies, hashes, and errors that name the key."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hofno import spec as specs
+from hofno.errors import SpecError
+from hofno.spec import Spec
+
+VALUES: dict[str, Any] = {
+    "data": {"problem": "poisson", "degree": 2},
+    "model": {"name": "hofno", "modes": [4, 4], "order": 2, "factors": "dense", "depth": 1},
+}
+
+
+def make(**changes: Any) -> Spec:
+    return specs.parse({**VALUES, **changes})
+
+
+def test_toml_round_trip(tmp_path: Path) -> None:
+    spec = make(
+        title='a "quoted" title, with ümlauts',
+        train={"lr": 1e-5, "epochs": 3, "compile": True},
+        compare=[{"label": "FNO", "set": {"model.name": "fno"}}, {"label": "same"}],
+        sweep={"model.depth": [1, 2], "seed": [0, 1]},
+    )
+    text = specs.to_toml(spec.plain())
+    (tmp_path / "spec.toml").write_text(text, encoding="utf-8")
+    again = specs.load(tmp_path / "spec.toml")
+    assert again == spec
+    assert again.study_hash == spec.study_hash
+
+
+@given(
+    st.recursive(
+        st.dictionaries(
+            st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=8),
+            st.one_of(
+                st.integers(-(2**63), 2**63 - 1),
+                st.booleans(),
+                st.floats(allow_nan=False, allow_infinity=False),
+                st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=8),
+                st.lists(st.integers(0, 9), max_size=3),
+            ),
+            max_size=4,
+        ),
+        lambda inner: st.dictionaries(
+            st.sampled_from("abc"), st.one_of(inner, st.lists(inner, min_size=1, max_size=2))
+        ),
+        max_leaves=4,
+    )
+)
+def test_any_plain_values_survive_toml(values: dict[str, Any]) -> None:
+    assert tomllib.loads(specs.to_toml(values)) == values
+
+
+def test_the_name_is_that_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(specs.to_toml(VALUES))
+    assert specs.load(tmp_path / "mine.toml").name == "mine"
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("values", "text"),
+        [
+            ({"trian": {}}, "unknown key 'trian'; did you mean 'train'?"),
+            ({"train": {"epoch": 3}}, r"unknown key 'train\.epoch'; did you mean 'epochs'?"),
+            ({"train": {"xyzzy": 3}}, "known keys: epochs, batch_size"),
+            ({"compare": [{"lable": "a", "label": "b"}]}, r"unknown key 'compare\.0\.lable'; did you mean 'label'?"),
+            ({"compare": [{}]}, r"lacks 'compare\.0\.label'; add it"),
+            ({"model": {"modes": [4]}}, r"lacks 'model\.name'; add it"),
+            ({"train": {"epochs": 0}}, r"train\.epochs: input should be greater than or equal to 1; got 0"),
+            ({"train": {"ema": 1.0}}, "less than 1; got 1.0"),
+            ({"seed": -1}, "seed: input should be greater"),
+            ({"data": 3}, "data: input should be"),
+            ({"sweep": {"seed": 3}}, r"sweep\.seed: input should be a valid list"),
+            ({"sweep": {"seed": []}}, "at least 1 item"),
+            ({"train": {"lr": float("inf")}}, r"train\.lr must be a finite number; got inf"),
+            ({"model": {"name": "hofno", "modes": [float("nan")]}}, r"model\.modes\.0 must be a finite number"),
+        ],
+    )
+    def test_each_names_the_key(self, values: dict[str, Any], text: str) -> None:
+        with pytest.raises(SpecError, match=text) as caught:
+            make(**values)
+        assert "\n" not in str(caught.value)
+
+    def test_frozen(self) -> None:
+        with pytest.raises(ValueError, match="frozen"):
+            make().seed = 3  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("train.epochs=10", ("train.epochs", 10)),
+            ("model.modes=[4, 4]", ("model.modes", [4, 4])),
+            ("train.lr = 1e-3", ("train.lr", 1e-3)),
+            ("train.compile=true", ("train.compile", True)),
+            ("model.name=fno", ("model.name", "fno")),
+            ('title="a = b"', ("title", "a = b")),
+            ("label=HO-FNO order 2", ("label", "HO-FNO order 2")),
+            ("label=", ("label", "")),
+        ],
+    )
+    def test_parse(self, text: str, expected: tuple[str, Any]) -> None:
+        assert specs.parse_setting(text) == expected
+
+    @pytest.mark.parametrize("text", ["epochs", "=3", ""])
+    def test_not_a_setting(self, text: str) -> None:
+        with pytest.raises(SpecError, match="expected --set key=value"):
+            specs.parse_setting(text)
+
+    def test_override(self) -> None:
+        spec = specs.override(make(), {"train.epochs": 7, "seed": 3, "model.width": 16, "data.degree": 5})
+        assert (spec.train.epochs, spec.seed) == (7, 3)
+        assert spec.model.arguments["width"] == 16
+        assert spec.data.parameters == {"degree": 5}
+        assert make().train.epochs == 100
+
+    def test_override_of_no_section(self) -> None:
+        with pytest.raises(SpecError, match=r"no section 'trian' for the key 'trian\.epochs'; there are: .*train"):
+            specs.override(make(), {"trian.epochs": 3})
+
+    def test_another_model_sheds_the_arguments_of_the_first(self) -> None:
+        arguments = specs.override(make(), {"model.name": "fno"}).model.arguments
+        assert arguments == {"modes": [4, 4], "depth": 1}
+        kept = specs.override(make(), {"model.name": "fno", "model.order": 3}).model.arguments
+        assert kept["order"] == 3
+
+
+class TestStudies:
+    def test_members(self) -> None:
+        spec = make(
+            label="own",
+            compare=[{"label": "FNO", "set": {"model.name": "fno"}}],
+            sweep={"model.depth": [1, 2], "seed": [0, 1]},
+        )
+        members = spec.members()
+        assert len(members) == 8
+        first, cell = members[0]
+        assert (first.label, cell) == ("own", {"model.depth": 1, "seed": 0})
+        last, cell = members[-1]
+        assert (last.model.name, last.model.arguments["depth"], last.seed) == ("fno", 2, 1)
+        assert cell == {"label": "FNO", "model.depth": 2, "seed": 1}
+        assert len({member.run_hash for member, _ in members}) == 8
+        assert all(not member.compare and not member.sweep for member, _ in members)
+
+    def test_a_spec_alone_is_its_own_member(self) -> None:
+        assert make().members() == [(make().single(), {})]
+
+    def test_a_member_that_cannot_be(self) -> None:
+        with pytest.raises(SpecError, match="no section"):
+            make(sweep={"trian.lr": [1]}).members()
+
+
+class TestHashes:
+    def test_what_makes_a_run(self) -> None:
+        base = make().run_hash
+        assert make().run_hash == base
+        for same in ({"title": "other"}, {"label": "other"}, {"device": "cpu"}, {"sweep": {"seed": [0]}}):
+            assert make(**same).run_hash == base
+        for other in ({"seed": 1}, {"train": {"epochs": 3}}, {"data": {"problem": "poisson", "degree": 3}}):
+            assert make(**other).run_hash != base
+        assert make(title="other").study_hash != make().study_hash
+
+    def test_a_default_written_out_is_the_same_run(self) -> None:
+        assert make(train={"epochs": 100}).run_hash == make().run_hash
+
+    def test_the_order_of_keys_does_not_matter(self) -> None:
+        assert specs.fingerprint({"a": 1, "b": 2}) == specs.fingerprint({"b": 2, "a": 1})
+
+    def test_data_hash(self) -> None:
+        assert make(seed=1).data_hash == make().data_hash
+        assert make(data={"problem": "poisson", "degree": 3}).data_hash != make().data_hash
+
+
+SHIPPED = sorted((Path(__file__).parents[1] / "specs").glob("**/*.toml"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_shipped_spec_describes_runs_that_can_be(path: Path) -> None:
+    from hofno.stages import check
+
+    spec = specs.load(path)
+    assert spec.title
+    for member, _ in spec.members():
+        check(specs.override(member, {"train.cuda_graph": False, "device": "cpu"}))

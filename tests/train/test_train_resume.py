@@ -1,0 +1,123 @@
+"""A run that stops and goes on ends with the same bits, with every part of the state in play."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hofno import Dataset, Run, storage
+from hofno.errors import CheckpointError, SpecError
+from hofno.train.loop import Interrupted
+from hofno.train.step import Step
+
+Trained = Callable[..., Run]
+PARTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "ema": {"ema": 0.9},
+    "muon": {"optimiser": "muon"},
+    "drop_path": {"model": {"drop_path": 0.5, "depth": 2}},
+    "best": {"select": "best", "lr": 0.1},
+    "all": {"ema": 0.9, "optimiser": "muon", "select": "best", "clip": 0.1, "model": {"drop_path": 0.5, "depth": 2}},
+}
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, steps: int, number: int = signal.SIGINT) -> None:
+    """Let the process be asked to stop while it makes the given step."""
+    run, count = Step._run, [0]
+
+    def counted(self: Step, indices: torch.Tensor) -> None:
+        run(self, indices)
+        count[0] += 1
+        if count[0] == steps:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr(Step, "_run", counted)
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5, 9])
+@pytest.mark.parametrize("part", PARTS)
+def test_resume_is_exact(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, steps: int
+) -> None:
+    """Stopped at the first step, at the end of an epoch, in the middle of one, and at the very last step."""
+    settings = {"epochs": 3, **PARTS[part]}
+    unbroken = trained(**settings)
+    stop_after(monkeypatch, steps)
+    with pytest.raises(Interrupted, match=f"stopped at step {steps} of 9; continue with: .*resume=True"):
+        trained(out=tmp_path, **settings)
+    monkeypatch.undo()
+    resumed = trained(out=tmp_path, resume=True, **settings)
+    assert resumed.surrogate.files()["model.safetensors"] == unbroken.surrogate.files()["model.safetensors"]
+    plain = [[{k: v for k, v in row.items() if k != "seconds"} for row in run.history] for run in (resumed, unbroken)]
+    assert plain[0] == plain[1]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == resumed.history
+
+
+def test_a_second_ctrl_c_interrupts_at_once(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Step._run
+
+    def impatient(self: Step, indices: torch.Tensor) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # asked twice politely: still no more than a request
+        run(self, indices)
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Step, "_run", impatient)
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt):
+        trained()
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_without_a_folder_nothing_is_promised(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 2)
+    with pytest.raises(Interrupted, match="nothing is saved"):
+        trained()
+
+
+def test_a_checkpoint_of_other_settings_is_refused(trained: Trained, tmp_path: Path) -> None:
+    trained(out=tmp_path)
+    with pytest.raises(CheckpointError, match="belongs to another spec"):
+        trained(out=tmp_path, resume=True, epochs=3)
+
+
+def test_an_earlier_run_is_not_overwritten(trained: Trained, tmp_path: Path) -> None:
+    trained(out=tmp_path)
+    with pytest.raises(SpecError, match="holds an earlier run"):
+        trained(out=tmp_path)
+
+
+def test_resume_without_a_checkpoint_starts_anew(trained: Trained, tmp_path: Path) -> None:
+    run = trained(out=tmp_path, resume=True)
+    assert run.surrogate.files()["model.safetensors"] == trained().surrogate.files()["model.safetensors"]
+
+
+def test_a_changed_environment_is_mentioned(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(out=tmp_path)
+    monkeypatch.setattr("hofno.train.state.device_name", lambda device: "another CPU")
+    trained(out=tmp_path, resume=True, progress=True)
+    assert "note: device changed since the checkpoint" in capsys.readouterr().out
+
+
+def test_a_position_of_another_version_is_refused(trained: Trained, tmp_path: Path) -> None:
+    trained(out=tmp_path)
+    newest = tmp_path / "checkpoints" / "step-000000006"
+    files = {"state.safetensors": (newest / "state.safetensors").read_bytes(), "position.json": b'{"era": 3}'}
+    meta = storage.verify_folder(newest)
+    storage.save_folder(newest, files, meta)
+    with pytest.raises(CheckpointError, match="another version"):
+        trained(out=tmp_path, resume=True)
+
+
+def test_only_the_newest_checkpoints_are_kept(trained: Trained, tmp_path: Path, data: Dataset) -> None:
+    trained(out=tmp_path, epochs=5)
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000012", "step-000000015"]
