@@ -116,9 +116,14 @@ class Spec(Section):
 
     @property
     def run_hash(self) -> str:
-        """Hash of all that makes a run's numbers: data, model, training, seed."""
-        parts = {key: self.plain()[key] for key in ("data", "model", "train", "seed")}
-        return fingerprint(parts)
+        """Hash of all that makes a run's numbers: data, model, training, seed.
+
+        Training settings that have their default are left out, so that a setting added later changes no hash. A default
+        that is once released therefore never changes.
+        """
+        parts = {"data": self.data, "model": self.model, "train": self.train}
+        values = {key: part.model_dump(mode="json", exclude_defaults=True) for key, part in parts.items()}
+        return fingerprint({**values, "seed": self.seed})
 
     @property
     def study_hash(self) -> str:

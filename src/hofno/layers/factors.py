@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
-from hofno.layers.parts import lean, plain_backward, tile_rows, tiles
+from hofno.layers.parts import differentiated, lean, plain_backward, scratch, tiles
 
 KINDS = ("dense", "identity", "diagonal", "low-rank(r)", "diagonal+low-rank(r)", "shared", "spectral")
 
@@ -55,22 +55,22 @@ def product(stacked: Tensor, order: int) -> Tensor:
 
 
 class _TiledProduct(torch.autograd.Function):
-    """Product of the dense factors of (rows, c) in tiles of rows, see `hofno.layers.parts`; the factors are kept."""
+    """Product of the dense factors of (rows, c) in tiles, see `hofno.layers.parts`. In training the factors are kept."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, weight: Tensor, bias: Tensor, order: int) -> Tensor:
-        save = any(ctx.needs_input_grad)
+    def forward(ctx: Any, v: Tensor, weight: Tensor, bias: Tensor, order: int, keep: bool) -> Tensor:
         rows, stacked = v.shape[0], weight.shape[0]
+        kept = v.new_empty(rows, stacked) if keep else scratch(v, stacked)
         z = v.new_empty(rows, stacked // order)
-        kept = v.new_empty(rows if save else min(rows, tile_rows(stacked)), stacked)
         for part in tiles(rows, stacked):
-            p = kept[part] if save else kept[: part.stop - part.start]
+            p = kept[part] if keep else kept[: part.stop - part.start]
             first, second, *others = torch.mm(v[part], weight.T, out=p).add_(bias).chunk(order, dim=-1)
             torch.mul(first, second, out=z[part])
             for other in others:
                 z[part].mul_(other)
-        ctx.save_for_backward(v, weight, bias, kept if save else None)
-        ctx.order = order
+        if keep:
+            ctx.save_for_backward(v, weight, bias, kept)
+            ctx.order = order
         return z
 
     @staticmethod
@@ -78,16 +78,16 @@ class _TiledProduct(torch.autograd.Function):
         v, weight, bias, kept = ctx.saved_tensors
         (grad,) = grads
         if torch.is_grad_enabled():
-            return *plain_backward(lambda *a: product(F.linear(*a), ctx.order), (v, weight, bias), grad), None
+            return *plain_backward(lambda *a: product(F.linear(*a), ctx.order), (v, weight, bias), grad), None, None
         d_v, d_weight, d_bias = torch.empty_like(v), torch.zeros_like(weight), torch.zeros_like(bias)
-        d_kept = v.new_empty(min(v.shape[0], tile_rows(kept.shape[1])), kept.shape[1])
+        d_kept = scratch(v, kept.shape[1])
         for part in tiles(*kept.shape):
             d = d_kept[: part.stop - part.start]
             _all_but_one(grad[part], kept[part].chunk(ctx.order, dim=-1), d.chunk(ctx.order, dim=-1))
             d_weight.addmm_(d.T, v[part])
             d_bias.add_(d.sum(0))
             torch.mm(d, weight, out=d_v[part])
-        return d_v, d_weight, d_bias, None
+        return d_v, d_weight, d_bias, None, None
 
 
 def _all_but_one(grad: Tensor, factors: tuple[Tensor, ...], out: tuple[Tensor, ...]) -> None:
@@ -116,9 +116,10 @@ class DenseFactors(PointwiseFactors):
         self.linear = nn.Linear(width, order * width)
 
     def forward(self, v: Tensor) -> Tensor:
-        if self.order > 1 and lean(v):
-            rows = v.reshape(-1, v.shape[-1])
-            return _TiledProduct.apply(rows, self.linear.weight, self.linear.bias, self.order).view(v.shape)
+        weight, bias = self.linear.weight, self.linear.bias
+        if self.order > 1 and lean(v, weight):
+            keep = differentiated(v, weight, bias)
+            return _TiledProduct.apply(v.reshape(-1, v.shape[-1]), weight, bias, self.order, keep).view(v.shape)
         return product(self.linear(v), self.order)
 
     def at_zero(self) -> Tensor:

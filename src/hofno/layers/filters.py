@@ -20,8 +20,8 @@ from hofno.layers.parts import lean, plain_backward
 
 def complex_multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
     """Mode- and channel-wise complex product of (b, 2, K.., c) with (K.., c, 2)."""
-    if lean(spectrum):
-        return _LeanMultiply.apply(spectrum, weight.to(spectrum.dtype))
+    if lean(spectrum, weight):
+        return _LeanMultiply.apply(spectrum, weight)
     return _multiply(spectrum, weight)
 
 

@@ -1,15 +1,16 @@
 r"""The small parts of a block: RMSNorm, DropPath, MLP. All on channel-last tensors (b, *n, c).
 
-On the CPU, an elementwise pass over a wide tensor, and the memory it asks the system for, cost as much as the matrix
-product beside it. So RMSNorm and MLP have a forward and a backward of their own there, which equal those of the plain
-formula and save less: RMSNorm keeps its input and one number for each point; the MLP runs over tiles of rows whose
-hidden activations stay in the cache. `lean` says where these may be used; elsewhere, and for derivatives of derivatives, the
-plain formula runs.
+On the CPU an elementwise pass over a wide tensor, with the memory asked of the system for its result, costs a good part
+of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to those
+of the plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP
+runs over tiles of rows, so that what is wide stays in the cache and is used again. `lean` says where they may run;
+elsewhere, and for derivatives of derivatives, the plain formula does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,18 +24,25 @@ EPSILON = 1e-6
 TILE = 2**20  # numbers in the hidden activations of one tile: 4 MiB of float32
 
 
-def lean(x: Tensor) -> bool:
-    """Whether `x` is a plain CPU tensor that nothing is tracing, casting or transforming."""
+def lean(x: Tensor, weight: Tensor) -> bool:
+    """Whether `x` and `weight` are plain CPU tensors of one type that nothing is tracing, casting or transforming."""
     return (
         x.device.type == "cpu"
-        and type(x) in (Tensor, nn.Parameter)
+        and type(x) is Tensor
         and x.dtype in (torch.float32, torch.float64)
+        and weight.dtype == x.dtype
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and unpack_dual(x).tangent is None
+        and unpack_dual(weight).tangent is None
     )
+
+
+def differentiated(*tensors: Tensor) -> bool:
+    """Whether a gradient with respect to one of these may be asked for."""
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
 
 
 def tile_rows(width: int) -> int:
@@ -49,11 +57,22 @@ def tiles(rows: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + step, rows))
 
 
-def plain_backward(formula: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor) -> tuple[Tensor | None, ...]:
+def scratch(like: Tensor, width: int) -> Tensor:
+    """Room for one tile of rows of `width` numbers, for any tile of the rows of `like`."""
+    return like.new_empty(min(like.shape[0], tile_rows(width)), width)
+
+
+def plain_backward(
+    formula: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
+) -> tuple[Tensor | None, ...]:
     """Gradients of `formula` as functions that can be differentiated again."""
     wanted = [x for x in inputs if x.requires_grad]
     found = iter(torch.autograd.grad(formula(*inputs), wanted, grad, create_graph=True))
     return tuple(next(found) if x.requires_grad else None for x in inputs)
+
+
+def _rms_norm(v: Tensor, gain: Tensor, eps: float) -> Tensor:
+    return F.rms_norm(v, (v.shape[-1],), gain, eps)
 
 
 class _LeanNorm(torch.autograd.Function):
@@ -70,12 +89,12 @@ class _LeanNorm(torch.autograd.Function):
         v, gain, inverse = ctx.saved_tensors
         (grad,) = grads
         if torch.is_grad_enabled():
-            formula = lambda v, gain: F.rms_norm(v, (v.shape[-1],), gain, ctx.eps)  # noqa: E731
-            return *plain_backward(formula, (v, gain), grad), None
+            return *plain_backward(partial(_rms_norm, eps=ctx.eps), (v, gain), grad), None
         unit = v * inverse
         both = unit * grad
-        d_gain = both.flatten(0, -2).sum(0)
-        along = torch.mv(both.flatten(0, -2), gain).div_(-v.shape[-1]).view_as(inverse)
+        rows = both.reshape(-1, v.shape[-1])
+        d_gain = rows.sum(0)
+        along = torch.mv(rows, gain).div_(-v.shape[-1]).view_as(inverse)
         d_v = torch.mul(grad, gain, out=both).addcmul_(unit, along).mul_(inverse)
         return d_v, d_gain, None
 
@@ -89,9 +108,9 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, v: Tensor) -> Tensor:
-        if lean(v) and v.ndim > 1:
-            return _LeanNorm.apply(v, self.weight.to(v.dtype), self.eps)
-        return F.rms_norm(v, (v.shape[-1],), self.weight.to(v.dtype), self.eps)
+        if lean(v, self.weight):
+            return _LeanNorm.apply(v, self.weight, self.eps)
+        return _rms_norm(v, self.weight.to(v.dtype), self.eps)
 
 
 class DropPath(nn.Module):
@@ -116,31 +135,27 @@ def _mlp(v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor
 
 
 class _TiledMLP(torch.autograd.Function):
-    """`_mlp` of (rows, c) in tiles of rows; the hidden activations before the gelu are kept for the backward pass."""
-
-    SAVE = True
+    """`_mlp` of (rows, c) in tiles of rows. In training the hidden activations before the gelu are kept."""
 
     @staticmethod
     def forward(
-        ctx: Any, v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, add: Tensor | None
+        ctx: Any, v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, add: Tensor | None, keep: bool
     ) -> Tensor:
         rows, hidden = v.shape[0], up.shape[0]
-        save = _TiledMLP.SAVE and any(ctx.needs_input_grad)
+        active = scratch(v, hidden)  # (tile, hidden)
+        kept = v.new_empty(rows, hidden) if keep else None
         out = v.new_empty(rows, down.shape[0])
-        tile = min(rows, tile_rows(hidden))
-        kept = v.new_empty(rows if save else tile, hidden)
-        active = v.new_empty(tile, hidden)
         for part in tiles(rows, hidden):
-            count = part.stop - part.start
-            h = kept[part] if save else kept[:count]
+            a = active[: part.stop - part.start]
+            h = a if kept is None else kept[part]
             torch.mm(v[part], up.T, out=h).add_(up_bias)
-            torch.ops.aten.gelu.out(h, out=active[:count])
+            torch.ops.aten.gelu.out(h, out=a)
             if add is None:
                 out[part] = down_bias
             else:
                 torch.add(add[part], down_bias, out=out[part])
-            out[part].addmm_(active[:count], down.T)
-        ctx.save_for_backward(v, up, up_bias, down, down_bias, add, kept if save else None)
+            out[part].addmm_(a, down.T)
+        ctx.save_for_backward(v, up, up_bias, down, down_bias, add, kept)
         return out
 
     @staticmethod
@@ -148,27 +163,24 @@ class _TiledMLP(torch.autograd.Function):
         v, up, up_bias, down, down_bias, add, kept = ctx.saved_tensors
         (grad,) = grads
         if torch.is_grad_enabled():
-            inputs = (v, up, up_bias, down, down_bias) + (() if add is None else (add,))
-            found = plain_backward(_mlp, inputs, grad)
-            return found if add is not None else (*found, None)
-        rows, hidden = v.shape[0], up.shape[0]
-        tile = min(rows, tile_rows(hidden))
+            inputs = (v, up, up_bias, down, down_bias)
+            if add is None:
+                return *plain_backward(_mlp, inputs, grad), None, None
+            return *plain_backward(_mlp, (*inputs, add), grad), None
+        hidden = up.shape[0]
+        active, d_hidden = scratch(v, hidden), scratch(v, hidden)
         d_v = torch.empty_like(v)
         d_up, d_up_bias, d_down = torch.zeros_like(up), torch.zeros_like(up_bias), torch.zeros_like(down)
-        active, d_h = v.new_empty(tile, hidden), v.new_empty(tile, hidden)
-        if kept is None: again = v.new_empty(tile, hidden)
-        for part in tiles(rows, hidden):
-            count = part.stop - part.start
-            h = kept[part] if kept is not None else torch.mm(v[part], up.T, out=again[:count]).add_(up_bias)
-            a, d = active[:count], d_h[:count]
-            torch.ops.aten.gelu.out(h, out=a)
+        for part in tiles(v.shape[0], hidden):
+            a, d = active[: part.stop - part.start], d_hidden[: part.stop - part.start]
+            torch.ops.aten.gelu.out(kept[part], out=a)
             d_down.addmm_(grad[part].T, a)
             torch.mm(grad[part], down, out=a)
-            torch.ops.aten.gelu_backward.grad_input(a, h, grad_input=d)
+            torch.ops.aten.gelu_backward.grad_input(a, kept[part], grad_input=d)
             d_up.addmm_(d.T, v[part])
             d_up_bias.add_(d.sum(0))
             torch.mm(d, up, out=d_v[part])
-        return d_v, d_up, d_up_bias, d_down, grad.sum(0), grad if add is not None else None
+        return d_v, d_up, d_up_bias, d_down, grad.sum(0), None if add is None else grad, None
 
 
 class MLP(nn.Module):
@@ -181,10 +193,11 @@ class MLP(nn.Module):
 
     def forward(self, v: Tensor, add: Tensor | None = None) -> Tensor:
         """The MLP of (..., width); `add`, of the shape of the result, is added to it in the same pass."""
-        if lean(v):
-            rows = None if add is None else add.reshape(-1, add.shape[-1])
+        if lean(v, self.up.weight):
             weights = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
-            out = _TiledMLP.apply(v.reshape(-1, v.shape[-1]), *weights, rows)
+            rows = None if add is None else add.reshape(-1, add.shape[-1])
+            keep = differentiated(v, *weights)
+            out = _TiledMLP.apply(v.reshape(-1, v.shape[-1]), *weights, rows, keep)
             return out.view(*v.shape[:-1], out.shape[-1])
         out = self.down(F.gelu(self.up(v)))
         return out if add is None else out + add
