@@ -41,12 +41,12 @@ def test_toml_round_trip(tmp_path: Path) -> None:
 @given(
     st.recursive(
         st.dictionaries(
-            st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=8),
+            st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z", "Cc")), max_size=8),
             st.one_of(
                 st.integers(-(2**63), 2**63 - 1),
                 st.booleans(),
                 st.floats(allow_nan=False, allow_infinity=False),
-                st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z")), max_size=8),
+                st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "Z", "Cc")), max_size=8),
                 st.lists(st.integers(0, 9), max_size=3),
             ),
             max_size=4,

@@ -106,7 +106,7 @@ def _named_tensors(state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if not isinstance(state_dict, Mapping):
         raise CheckpointError(
             f"expected a dict of tensors by name; got {type(state_dict).__name__}; "
-            "read the file first, for example with torch.load(path, weights_only=True)"
+            "read the file first, for example with safetensors.torch.load_file(path)"
         )
     tensors: dict[str, Tensor] = {}
     for key, value in state_dict.items():

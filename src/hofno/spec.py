@@ -15,6 +15,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -231,7 +232,7 @@ def _write_table(lines: list[str], table: dict[str, Any], path: tuple[str, ...])
         if isinstance(value, dict) or is_tables:
             inner.append((key, value))
         elif value is not None:
-            lines.append(f"{_key(key)} = {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{_key(key)} = {_value(value)}")
     for key, value in inner:
         name = ".".join(_key(part) for part in (*path, key))
         for item in [value] if isinstance(value, dict) else value:
@@ -240,7 +241,12 @@ def _write_table(lines: list[str], table: dict[str, Any], path: tuple[str, ...])
 
 
 def _key(text: str) -> str:
-    return text if text.replace("_", "").replace("-", "").isalnum() else json.dumps(text)
+    return text if re.fullmatch("[A-Za-z0-9_-]+", text) else _value(text)
+
+
+def _value(value: Any) -> str:
+    """A plain value as TOML, which is JSON but for one control character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _refuse_not_finite(values: Any, where: str, path: tuple[str, ...] = ()) -> None:

@@ -8,14 +8,10 @@ A member that is done is not done again; one that was interrupted goes on.
 
 from __future__ import annotations
 
-import multiprocessing
 import re
-import signal
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from datetime import date
 from functools import lru_cache
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +33,10 @@ from hofno.stages import (
     train_run,
 )
 from hofno.surrogate import find_device
-from hofno.train.loop import Interrupted
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import device_name
 from hofno.versions import versions
+from hofno.workers import share
 
 SCHEMA = 1
 
@@ -81,22 +77,11 @@ def _data_once(problem: str, parameters: str, store: str) -> Dataset:
     return generate(problem, store=store, **json.loads(parameters))
 
 
-_stop: Event | None = None
-
-
-def _begin_worker(stop: Event) -> None:
-    """Prepare a worker process: Ctrl-C reaches its training loop, and its parent for all else."""
-    global _stop
-    _stop = stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _worker(values: dict[str, Any], out: str) -> dict[str, Any]:
+def _worker(task: tuple[dict[str, Any], str]) -> dict[str, Any]:
     """Run one member in a worker process."""
     import json
 
-    if _stop is not None and _stop.is_set():
-        raise Interrupted("the study was stopped before this run began")
+    values, out = task
     torch.set_num_threads(1)
     spec = specs.parse(values)
     data = _data_once(spec.data.problem, json.dumps(spec.data.parameters, sort_keys=True), str(store_folder()))
@@ -127,29 +112,20 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
 def _run_in_processes(
     spec: Spec, members: list[tuple[Spec, dict[str, Any]]], out: Path, show: Show, workers: int
 ) -> dict[int, dict[str, Any]]:
-    """Train members in `workers` processes; the first error or interruption stops the others, which save and leave."""
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
-    # the longest first, so that the last ones are short
+    """Train members in `workers` processes, the longest first, so that the last ones are short."""
     order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
     records: dict[int, dict[str, Any]] = {}
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(stop,))
-    with showing(show), pool:
-        try:
-            waiting = {pool.submit(_worker, members[i][0].plain(), str(out)): i for i in order}
-            show.start(spec.title or spec.name, len(members), 0)
-            for done, future in enumerate(as_completed(waiting), start=1):
-                index = waiting[future]
-                member, cell = members[index]
-                records[index] = {**future.result(), "cell": cell}
-                rel_l2 = records[index]["metrics"]["rel_l2"]
-                show.advance(done, f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
+
+    def done(position: int, record: dict[str, Any]) -> None:
+        index = order[position]
+        member, cell = members[index]
+        records[index] = {**record, "cell": cell}
+        rel_l2 = record["metrics"]["rel_l2"]
+        show.advance(len(records), f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
+
+    with showing(show):
+        show.start(spec.title or spec.name, len(members), 0)
+        share(_worker, [(members[i][0].plain(), str(out)) for i in order], workers, done)
     return records
 
 

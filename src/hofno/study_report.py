@@ -13,6 +13,7 @@ from typing import Any
 from hofno import spec as specs
 from hofno import storage
 from hofno.errors import DataError
+from hofno.models.registry import check_arguments
 from hofno.report import figures, published, tables
 from hofno.report.digits import number
 from hofno.report.page import Page
@@ -33,7 +34,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     _headline(page, rows)
     page.section("Test errors")
     page.figure(
-        figures.error_bars(rows), "Relative L2 error on the test set, mean over its samples; shorter is better (log scale)."
+        figures.error_bars(rows),
+        "Relative L2 error on the test set, mean over its samples; shorter is better (log scale)",
     )
     page.table(*tables.comparison_rows(results))
     if spec.published == "poisson" and "degree" in spec.data.parameters:
@@ -57,7 +59,8 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
     data = ", ".join(f"{key} {value}" for key, value in spec.data.parameters.items())
     return (
         f"{len(results['runs'])} runs on data generated here from the PDE (`{spec.data.problem}`: {data}). "
-        f"Trained for {spec.train.epochs} epochs on {results['device']}. Errors are on the test split, which no choice has seen."
+        f"Trained for {spec.train.epochs} epochs on {results['device']}. "
+        "Errors are on the test split, which no choice has seen."
     )
 
 
@@ -91,7 +94,7 @@ def _published(page: Page, results: dict[str, Any], spec: Spec) -> None:
         return
     page.section("Beside the published numbers")
     page.text(_comparability(spec))
-    cells = tables.poisson_cells(results)
+    cells = _depth_cells(results, spec)
     page.figure(
         figures.error_against_depth({degree: cells}, {degree: published.poisson(degree)}, "rel_l2"),
         "Error against depth: ours solid, published dashed with hollow markers.",
@@ -103,18 +106,39 @@ def _published(page: Page, results: dict[str, Any], spec: Spec) -> None:
             page.text(table.note)
 
 
+def _depth_cells(results: dict[str, Any], spec: Spec) -> tables.DepthCells:
+    """Measured errors by order and depth, whatever keys tell the members apart."""
+    places = {}
+    for member, _ in spec.members():
+        arguments = check_arguments(member.model.name, {**member.model.arguments, "in_channels": 1, "out_channels": 1})
+        places[member.run_hash] = (arguments.get("order", 1), arguments["depth"])
+    runs: dict[tuple[int, int], list[dict[str, float]]] = {}
+    for run in results["runs"]:
+        if run["spec_hash"] in places:
+            runs.setdefault(places[run["spec_hash"]], []).append(run["metrics"])
+    cells: tables.DepthCells = {}
+    for place, found in runs.items():
+        cells[place] = {}
+        for name, measured in tables.MEASURED_AS.items():
+            value = tables.statistic([metrics[measured] for metrics in found])
+            cells[place][name] = (value.mean, value.std)
+    return cells
+
+
 def _comparability(spec: Spec) -> str:
     grid = spec.data.parameters.get("grid", "periodic")
     if grid == "published":
         text = "Generated on the published end-point grid with the published distribution; the samples are ours."
     else:
         text = (
-            "The published data live on a grid that repeats the periodic end point; ours on the true periodic grid, which is "
-            "an easier map. Read the dashed lines as orientation, not as a target under equal conditions."
+            "The published data live on a grid that repeats the periodic end point; ours on the true periodic grid, "
+            "which is an easier map. Read the dashed lines as orientation, not as a target under equal conditions."
         )
-    sizes = spec.data.parameters
-    published_size = sizes.get("resolution", 64) == 64 and sizes.get("train", 1000) == 1000 and spec.train.epochs == 100
-    return text if published_size else f"{text} This run is smaller or shorter than the published protocol (1000 samples, 64 x 64, 100 epochs)."
+    given = spec.data.parameters
+    as_published = (given.get("resolution", 64), given.get("train", 1000), spec.train.epochs) == (64, 1000, 100)
+    if as_published:
+        return text
+    return f"{text} These runs are smaller or shorter than the published ones (1000 samples, 64 x 64, 100 epochs)."
 
 
 def _runs(page: Page, out: Path, spec: Spec) -> None:
@@ -139,9 +163,8 @@ def _runs(page: Page, out: Path, spec: Spec) -> None:
         f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.",
     )
     page.section("Every test sample")
-    errors = {
-        label: storage.read_json(folder / "evaluation.json")["per_sample"]["rel_l2"] for label, (_, folder) in few.items()
-    }
+    evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
+    errors = {label: found["per_sample"]["rel_l2"] for label, found in evaluations.items()}
     page.figure(figures.per_sample(errors), "Share of the test samples with a relative L2 error below the given value.")
 
 

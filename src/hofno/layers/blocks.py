@@ -3,8 +3,8 @@ r"""The two blocks of the paper around a spectral convolution H.
     modern    v <- v + H(norm v),  v <- v + MLP(norm v)      pre-norm residual, RMSNorm, as in transformers
     classic   v <- gelu(W v + b + H v)                       the block of the original FNO; no gelu in the last one
 
-On a GPU, narrow modern blocks in float32 run through fused kernels (`hofno.layers.kernels`); everything else runs through
-plain PyTorch. Both compute the same function.
+On a GPU, narrow modern blocks in float32 run through fused kernels (`hofno.layers.kernels`); everything else runs
+through plain PyTorch. Both compute the same function.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def product(stacked: Tensor, order: int) -> Tensor:
 
 
 class _TiledProduct(torch.autograd.Function):
-    """Product of the dense factors of (rows, c) in tiles, see `hofno.layers.parts`. In training the factors are kept."""
+    """Product of the dense factors of (rows, c) in tiles, see `hofno.layers.parts`; in training they are kept."""
 
     @staticmethod
     def forward(ctx: Any, v: Tensor, weight: Tensor, bias: Tensor, order: int, keep: bool) -> Tensor:

@@ -1,10 +1,10 @@
 r"""The small parts of a block: RMSNorm, DropPath, MLP. All on channel-last tensors (b, *n, c).
 
 On the CPU an elementwise pass over a wide tensor, with the memory asked of the system for its result, costs a good part
-of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to those
-of the plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP
-runs over tiles of rows, so that what is wide stays in the cache and is used again. `lean` says where they may run;
-elsewhere, and for derivatives of derivatives, the plain formula does.
+of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to the
+plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP runs
+over tiles of rows, so that what is wide stays in the cache and is used again. `lean` says where they may run; elsewhere,
+and for derivatives of derivatives, the plain formula does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.autograd.forward_ad import unpack_dual
 from hofno.errors import SpecError
 
 EPSILON = 1e-6
-TILE = 2**20  # numbers in the hidden activations of one tile: 4 MiB of float32
+TILE = 2**21  # numbers in the widest tensor of one tile: 8 MiB of float32
 
 
 def lean(x: Tensor, weight: Tensor) -> bool:
@@ -32,7 +32,7 @@ def lean(x: Tensor, weight: Tensor) -> bool:
         and x.dtype in (torch.float32, torch.float64)
         and weight.dtype == x.dtype
         and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()
+        and torch._C._get_tracing_state() is None
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
         and unpack_dual(x).tangent is None
@@ -139,7 +139,14 @@ class _TiledMLP(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, add: Tensor | None, keep: bool
+        ctx: Any,
+        v: Tensor,
+        up: Tensor,
+        up_bias: Tensor,
+        down: Tensor,
+        down_bias: Tensor,
+        add: Tensor | None,
+        keep: bool,
     ) -> Tensor:
         rows, hidden = v.shape[0], up.shape[0]
         active = scratch(v, hidden)  # (tile, hidden)
@@ -196,7 +203,7 @@ class MLP(nn.Module):
         if lean(v, self.up.weight):
             weights = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
             rows = None if add is None else add.reshape(-1, add.shape[-1])
-            keep = differentiated(v, *weights)
+            keep = differentiated(v, *weights, *(() if rows is None else (rows,)))
             out = _TiledMLP.apply(v.reshape(-1, v.shape[-1]), *weights, rows, keep)
             return out.view(*v.shape[:-1], out.shape[-1])
         out = self.down(F.gelu(self.up(v)))

@@ -150,7 +150,7 @@ class HigherOrderSpectralConv(nn.Module):
         outside: Tensor | None,
         add: Tensor | None,
     ) -> Tensor:
-        """F^-1 R F z for z on a grid of `sampled` points (its missing end equal to `outside`), at `points` of `padded`."""
+        """F^-1 R F z at the first `points` of `padded`, for z on a grid of `sampled` points, `outside` past its end."""
         dtype = z.dtype if self.transform_dtype is None else self.transform_dtype
         with torch.autocast(z.device.type, enabled=False):
             spectrum = fourier.forward(z.to(dtype), self.modes, self.mode_set, sampled, self.method)

@@ -109,7 +109,8 @@ class HOFNO(nn.Module):
             if backbone == "classic":
                 self.blocks.append(ClassicBlock(conv, drop_path, last=index == depth - 1))
             else:
-                self.blocks.append(ModernBlock(conv, expansion, drop_path * (index / (depth - 1) if depth > 1 else 1.0)))
+                rising = index / (depth - 1) if depth > 1 else 1.0
+                self.blocks.append(ModernBlock(conv, expansion, drop_path * rising))
         if backbone == "classic":
             self.project: nn.Module = MLP(width, expansion * width, out_channels)
         else:

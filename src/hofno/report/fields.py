@@ -7,6 +7,7 @@ limits, symmetric about zero, and its title says ‖ŷ - y‖ / ‖y‖ over the
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+TITLE_WIDTH = 20
 MOST_COLUMNS = 4
 HEIGHTS = {2: 3.1, 3: 2.35, 4: 1.8}
 """Inches per row of images, by number of columns: what a square image and its title take."""
@@ -130,7 +132,7 @@ def _draw_image(axis: Axes, panel: Panel) -> None:
         aspect="auto" if stretched else "equal",
         interpolation="nearest",
     )
-    axis.set_title(panel.title)
+    axis.set_title(textwrap.fill(panel.title, TITLE_WIDTH))
     axis.set(xticks=[], yticks=[])
     axis.grid(visible=False)
     axis.spines[:].set_visible(False)

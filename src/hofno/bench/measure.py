@@ -1,0 +1,90 @@
+"""Times taken in turns, their spread, the conditions they were taken under, and the table they are shown in."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hofno.errors import HofnoError
+from hofno.versions import versions
+
+
+class ParityError(HofnoError):
+    """Two forms do not compute the same function, so their times mean nothing."""
+
+
+def relative_difference(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm() / b.norm().clamp_min(1e-30))
+
+
+def bench_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def take_turns(functions: Sequence[Callable[[], object]], rounds: int, device: torch.device) -> list[list[float]]:
+    """Seconds of every function in every round, after one round that does not count."""
+    seconds: list[list[float]] = [[] for _ in functions]
+    for turn in range(rounds + 1):
+        for function, times in zip(functions, seconds, strict=True):
+            started = time.perf_counter()
+            function()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            if turn > 0:
+                times.append(time.perf_counter() - started)
+    return seconds
+
+
+def compare(ours: list[float], plain: list[float]) -> dict[str, Any]:
+    """Medians, spreads (quartiles), and the speed-up round by round."""
+    speed_ups = [b / a for a, b in zip(ours, plain, strict=True)]
+    return {
+        "rounds": len(ours),
+        "ours_seconds": statistics.median(ours),
+        "ours_spread": quartiles(ours),
+        "plain_seconds": statistics.median(plain),
+        "plain_spread": quartiles(plain),
+        "speed_up": statistics.median(speed_ups),
+        "speed_up_spread": quartiles(speed_ups),
+    }
+
+
+def quartiles(values: list[float]) -> list[float]:
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return [low, high]
+
+
+def conditions() -> dict[str, Any]:
+    device = bench_device()
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
+    return {
+        "device": device.type,
+        "device_name": name,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+
+
+def timing(seconds: float, spread: list[float]) -> str:
+    low, high = spread
+    return f"{1e3 * seconds:.0f} ({1e3 * low:.0f}..{1e3 * high:.0f})"
+
+
+def show_table(headings: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for heading in headings:
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,125 @@
+"""HOFNO against the plain form of the same network: parity first, then both in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from hofno.bench.measure import (
+    ParityError,
+    bench_device,
+    compare,
+    conditions,
+    relative_difference,
+    show_table,
+    take_turns,
+    timing,
+)
+from hofno.bench.plain import ModelShape, PlainNetwork, plain_layout
+from hofno.storage import write_json
+
+LARGEST_OUTPUT_ERROR = 1e-4
+LARGEST_GRADIENT_ERROR = 1e-3
+
+SHAPES = {
+    "darcy": ModelShape(
+        points=85, modes=(32, 16), width=128, depth=8, order=2, expansion=4, in_channels=1, domain_padding=2 / 3
+    ),
+    "ns": ModelShape(points=64, modes=(16, 16), width=256, depth=8, order=2, expansion=4, in_channels=10),
+    "small": ModelShape(  # an FNO
+        points=64, modes=(16, 16), width=32, depth=4, order=1, expansion=2, in_channels=1, weights="dense", samples=16
+    ),
+}
+
+
+def parity(ours: nn.Module, plain: nn.Module, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """Relative difference of the outputs, and the largest one of a gradient; refuses a pair that is not the same."""
+    outputs = [model(x) for model in (ours, plain)]
+    for output in outputs:
+        F.mse_loss(output, y).backward()
+    mine = plain_layout({name: p.grad for name, p in ours.named_parameters() if p.grad is not None})
+    theirs = {name: p.grad for name, p in plain.named_parameters() if p.grad is not None}
+    output_error = relative_difference(outputs[0].detach(), outputs[1].detach())
+    gradient_error = max(relative_difference(mine[name], grad) for name, grad in theirs.items())
+    if not (output_error < LARGEST_OUTPUT_ERROR and gradient_error < LARGEST_GRADIENT_ERROR):
+        raise ParityError(
+            f"the two forms must agree to {LARGEST_OUTPUT_ERROR:g} in the output and {LARGEST_GRADIENT_ERROR:g} in the "
+            f"gradients; they differ by {output_error:.1e} and {gradient_error:.1e}; nothing was timed"
+        )
+    return output_error, gradient_error
+
+
+def forward_pass(model: nn.Module, x: Tensor) -> Callable[[], None]:
+    def run() -> None:
+        model.eval()
+        with torch.no_grad():
+            model(x)
+
+    return run
+
+
+def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+    def run() -> None:
+        model.train()
+        optimiser.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimiser.step()
+
+    return run
+
+
+def bench_model(shape: ModelShape, batch: int, rounds: tuple[int, int]) -> dict[str, Any]:
+    """Parity, then the forward pass and the training step of both forms at one shape, in so many rounds each."""
+    device = bench_device()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        ours, plain = shape.build().to(device), PlainNetwork(shape).to(device)
+        plain.load_state_dict(plain_layout(dict(ours.state_dict())))
+        count = batch * shape.samples
+        x = torch.randn(count, shape.in_channels, shape.points, shape.points, device=device)
+        y = torch.randn(count, 1, shape.points, shape.points, device=device)
+    output_error, gradient_error = parity(ours, plain, x, y)
+    models = (ours, plain)
+    forward = take_turns([forward_pass(model, x) for model in models], rounds[0], device)
+    step = take_turns([training_step(model, x, y) for model in models], rounds[1], device)
+    return {
+        "shape": asdict(shape),
+        "batch": count,
+        "output_error": output_error,
+        "gradient_error": gradient_error,
+        "forward": compare(*forward),
+        "step": compare(*step),
+    }
+
+
+def run_models(shapes: dict[str, ModelShape], batch: int, rounds: tuple[int, int], json_path: Path | None) -> None:
+    """Measure these networks and show them."""
+    state = conditions()
+    results = {name: bench_model(shape, batch, rounds) for name, shape in shapes.items()}
+    rows: list[tuple[str, ...]] = []
+    for name, result in results.items():
+        for part in ("forward", "step"):
+            r = result[part]
+            rows.append(
+                (
+                    name,
+                    "forward" if part == "forward" else "training step",
+                    str(result["batch"]),
+                    timing(r["plain_seconds"], r["plain_spread"]),
+                    timing(r["ours_seconds"], r["ours_spread"]),
+                    "{:.2f}x ({:.2f}..{:.2f})".format(r["speed_up"], *r["speed_up_spread"]),
+                    f"{result['output_error']:.0e}, {result['gradient_error']:.0e}",
+                )
+            )
+    headings = ("shape", "what", "batch", "plain FFT, ms", "hofno, ms", "speed-up", "parity: output, gradients")
+    show_table(headings, rows, f"Median (quartiles) on {state['device']}, {state['threads']} threads, float32")
+    if json_path is not None:
+        write_json(json_path, {"what": "model", **state, "results": results})

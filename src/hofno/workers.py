@@ -1,0 +1,91 @@
+"""Work shared by a few processes, each with a private pipe to this one, so that any of them may end at any moment.
+
+Nothing is shared between the processes, so one that dies takes no lock with it. The first error or interruption asks the
+others to stop (SIGTERM: a training loop saves and leaves) and waits for them.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+from hofno.errors import HofnoError
+
+
+def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: Callable[[int, Any], None]) -> None:
+    """Call `work(task)` for every task in at most `workers` processes, and `done(index, result)` as results come.
+
+    `work` must be a function of a module, tasks and results plain values.
+    """
+    context = multiprocessing.get_context("spawn")
+    waiting = deque(enumerate(tasks))
+    processes: list[BaseProcess] = []
+    busy: dict[Connection, int] = {}
+
+    def give_next(connection: Connection) -> None:
+        if waiting:
+            index, task = waiting.popleft()
+            connection.send(task)
+            busy[connection] = index
+        else:
+            connection.close()  # the worker reads the end of its pipe and leaves
+
+    try:
+        for _ in range(min(workers, len(tasks))):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(work, there))
+            process.start()
+            processes.append(process)
+            there.close()
+            give_next(here)
+        while busy:
+            for connection in wait(list(busy)):
+                assert isinstance(connection, Connection)
+                index = busy.pop(connection)
+                result = _receive(connection)
+                give_next(connection)
+                done(index, result)
+    except BaseException:
+        for process in processes:
+            process.terminate()
+        raise
+    finally:
+        for connection in busy:
+            connection.close()
+        for process in processes:
+            process.join()
+
+
+def _receive(connection: Connection) -> Any:
+    """A result; an error of the worker is raised here."""
+    try:
+        result = connection.recv()
+    except (EOFError, ConnectionError):
+        raise HofnoError(
+            "a worker process ended without a result, killed or out of memory; use fewer --workers and run again"
+        ) from None
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
+    """A worker: task in, result out, until the pipe is closed. Ctrl-C is for the parent and for training loops."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(EOFError, OSError):
+        while True:
+            task = connection.recv()
+            try:
+                result = work(task)
+            except (HofnoError, MemoryError, RuntimeError, OSError) as error:
+                result = error
+            except Exception:
+                result = RuntimeError(traceback.format_exc())
+            connection.send(result)

@@ -1,0 +1,63 @@
+"""Work shared by processes: every result arrives, and an error or a death stops all of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from typing import Any
+
+import pytest
+
+from hofno.errors import HofnoError, SpecError
+from hofno.workers import share
+
+
+def work(task: tuple[str, Any]) -> Any:
+    """What the workers do; nothing heavy is imported for it."""
+    kind, value = task
+    if kind == "square":
+        return value, value**2, os.getpid()
+    if kind == "refuse":
+        raise SpecError(value)
+    if kind == "fault":
+        raise KeyError(value)
+    if kind == "die":
+        os.kill(os.getpid(), 9)
+    time.sleep(value)
+    return None
+
+
+def shared(tasks: list[tuple[str, Any]], workers: int = 2) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    share(work, tasks, workers, found.__setitem__)
+    return found
+
+
+def test_every_result_arrives_once() -> None:
+    found = shared([("square", n) for n in range(7)])
+    assert {index: result[:2] for index, result in found.items()} == {n: (n, n**2) for n in range(7)}
+    pids = {result[2] for result in found.values()}
+    assert os.getpid() not in pids
+    assert len(pids) <= 2
+    assert multiprocessing.active_children() == []
+
+
+def test_nothing_to_do() -> None:
+    assert shared([]) == {}
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "text"),
+    [
+        (("refuse", "not this one"), SpecError, "not this one"),
+        (("fault", "missing"), RuntimeError, "KeyError: 'missing'"),
+        (("die", None), HofnoError, "use fewer --workers"),
+    ],
+)
+def test_the_first_error_stops_all(task: tuple[str, Any], error: type[Exception], text: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(error, match=text):
+        shared([task, ("sleep", 300), ("sleep", 300)])
+    assert time.monotonic() - begun < 60
+    assert multiprocessing.active_children() == []

@@ -1,0 +1,94 @@
+"""Write the tables of README.md and results/README.md from the files in results/.
+
+python tools/tables.py            write them
+python tools/tables.py --check    say whether they are up to date
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from hofno.report import published, tables
+from hofno.report.digits import number
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
+DEGREES = (1, 2, 3, 5)
+
+
+def read(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def count_of(degree: int) -> tuple[int, int]:
+    """Runs measured and runs of the whole table."""
+    results = read(f"paper/poisson_p{degree}")
+    sweep = results["spec"]["sweep"]
+    return len(results["runs"]), len(sweep["model.order"]) * len(sweep["model.depth"]) * len(sweep["seed"])
+
+
+def one_layer() -> str:
+    """One layer of matched order: published, ours under the published protocol, ours with our recipe."""
+    header = ["degree p", "published", "ours, published protocol", "ours, our recipe", "published FNO, 16 layers"]
+    rows = []
+    for degree in (2, 3, 5):
+        theirs = published.poisson(degree)
+        ours = tables.poisson_cells(read(f"paper/poisson_p{degree}"))[(degree, 1)]["rel_l2"]
+        recipe = tables.summarise(read(f"best/poisson_p{degree}")["runs"])[0].metrics["rel_l2"]
+        cells = [theirs[(degree, 1)]["rel_l2"], ours, (recipe.mean, recipe.std), theirs[(1, 16)]["rel_l2"]]
+        rows.append([str(degree), *(f"{number(mean)} ± {number(std or 0.0)}" for mean, std in cells)])
+    return tables.markdown(header, rows)
+
+
+def measured_so_far() -> str:
+    parts = [f"p = {degree}: {done} of {total}" for degree in DEGREES for done, total in [count_of(degree)]]
+    return "Runs of the four published tables measured so far: " + "; ".join(parts) + ".\n"
+
+
+def conditions() -> str:
+    results = read("paper/poisson_p2")
+    versions = ", ".join(f"{name} {value}" for name, value in results["versions"].items())
+    return f"Measured on {results['device']} ({versions}), three seeds, TF32 products; data generated here.\n"
+
+
+def all_tables() -> str:
+    """results/README.md."""
+    lines = ["# Measured results", "", "Made by `python tools/tables.py` from the JSON files beside it.", ""]
+    lines += [conditions(), measured_so_far(), "## One layer of matched order, relative L2", "", one_layer()]
+    for degree in DEGREES:
+        lines += [f"## Published protocol, p = {degree}", ""]
+        lines += [tables.poisson_depth_table(read(f"paper/poisson_p{degree}"), degree), ""]
+    lines += [(RESULTS / "notes.md").read_text(encoding="utf-8")]
+    for degree in (3, 5):
+        lines += [f"## Recipes tried on validation data, p = {degree}", "", recipes(degree)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def recipes(degree: int) -> str:
+    runs = sorted(read(f"recipes/poisson_p{degree}")["runs"], key=lambda run: run["valid_rel_l2"])
+    rows = [[run["label"], number(run["valid_rel_l2"]), number(run["seconds"])] for run in runs]
+    return tables.markdown(["recipe", "validation rel. L2", "seconds (four runs sharing the GPU)"], rows)
+
+
+def main() -> int:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, text in {"one-layer": one_layer(), "measured": measured_so_far(), "conditions": conditions()}.items():
+        marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        readme = marked.sub(lambda match, text=text: match[1] + text + match[2], readme)
+    wanted = {ROOT / "README.md": readme, RESULTS / "README.md": all_tables()}
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            print(f"{path.relative_to(ROOT)} is not up to date; run: python tools/tables.py")
+        return 1 if stale else 0
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
