@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hofno import convert as convert
     from hofno.data import Dataset, Split, from_arrays, generate
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate

@@ -25,3 +25,7 @@ class CheckpointError(HofnoError):
 
 class DivergedError(HofnoError):
     """Training met a loss that is not finite."""
+
+
+class SolverError(HofnoError):
+    """A simulation that cannot be trusted: an unstable step, values that are not finite, an impossible equation."""

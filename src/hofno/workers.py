@@ -1,7 +1,7 @@
 """Work shared by a few processes, each with a private pipe to this one, so that any of them may end at any moment.
 
-Nothing is shared between the processes, so one that dies takes no lock with it. The first error or interruption asks the
-others to stop (SIGTERM: a training loop saves and leaves) and waits for them.
+Nothing is shared between the processes, so one that dies takes no lock with it. The first error or interruption asks
+the others to stop (SIGTERM: a training loop saves and leaves) and waits for them.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: 
     context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(tasks))
     processes: list[BaseProcess] = []
-    busy: dict[Connection, int] = {}
+    busy: dict[Any, int] = {}  # connection: index of its task
 
-    def give_next(connection: Connection) -> None:
+    def give_next(connection: Any) -> None:
         if waiting:
-            index, task = waiting.popleft()
-            connection.send(task)
-            busy[connection] = index
+            busy[connection], task = waiting.popleft()
+            with suppress(ConnectionError):  # a worker that died is found when its result is read
+                connection.send(task)
         else:
             connection.close()  # the worker reads the end of its pipe and leaves
 
@@ -47,7 +47,6 @@ def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: 
             give_next(here)
         while busy:
             for connection in wait(list(busy)):
-                assert isinstance(connection, Connection)
                 index = busy.pop(connection)
                 result = _receive(connection)
                 give_next(connection)
@@ -63,7 +62,7 @@ def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: 
             process.join()
 
 
-def _receive(connection: Connection) -> Any:
+def _receive(connection: Any) -> Any:
     """A result; an error of the worker is raised here."""
     try:
         result = connection.recv()

@@ -29,7 +29,7 @@ from hofno.geometry import (
     padded_shape,
     wavenumbers,
 )
-from hofno.layers.factors import FactorKind, parse_factors, pointwise_factors, product
+from hofno.layers.factors import FactorKind, PointwiseFactors, parse_factors, pointwise_factors, product
 from hofno.layers.filters import DenseFilter, DepthwiseFilter
 from hofno.transforms import fourier
 
@@ -118,6 +118,7 @@ class HigherOrderSpectralConv(nn.Module):
         """Convolve a product of pointwise factors that has been evaluated already, on the unpadded grid."""
         points = tuple(z.shape[1:-1])
         padded = padded_shape(points, self.domain_padding)
+        assert isinstance(self.factors, PointwiseFactors)
         outside = self.factors.at_zero() if padded != points else None
         return self._convolve(z, points, padded, padded, outside, add)
 
@@ -167,6 +168,7 @@ class HigherOrderSpectralConv(nn.Module):
     def _spectral_product(self, v: Tensor, padded: tuple[int, ...]) -> Tensor:
         """Product of the Fourier multipliers of A_i v + b_i, on the padded grid or on the dealiased one."""
         assert self.multipliers is not None
+        assert isinstance(self.factors, nn.Linear)
         points = tuple(v.shape[1:-1])
         p = self.factors(v)
         dtype = p.dtype if self.transform_dtype is None else self.transform_dtype
