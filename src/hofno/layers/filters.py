@@ -95,9 +95,9 @@ class DenseFilter(SpectralFilter):
         rows = spectrum.reshape(batch, 2, -1, channels).permute(2, 1, 0, 3)  # (K, 2, b, c)
         count = rows.shape[0]
         rows = rows.reshape(count, 2 * batch, channels)
-        wr, wi = self.weight.to(spectrum.dtype).reshape(count, channels, channels, 2).unbind(-1)
-        by_real = torch.bmm(rows, wr).reshape(count, 2, batch, channels)
-        by_imag = torch.bmm(rows, wi).reshape(count, 2, batch, channels)
-        real = by_real[:, 0] - by_imag[:, 1]
-        imag = by_imag[:, 0] + by_real[:, 1]
+        pairs = self.weight.to(spectrum.dtype).reshape(count, channels, channels, 2)
+        wide = pairs.movedim(-1, -2).reshape(count, channels, 2 * channels)  # real parts, then imaginary ones, laid out once
+        mixed = torch.bmm(rows, wide).reshape(count, 2, batch, 2, channels)
+        real = mixed[:, 0, :, 0] - mixed[:, 1, :, 1]
+        imag = mixed[:, 0, :, 1] + mixed[:, 1, :, 0]
         return torch.stack((real, imag)).permute(2, 0, 1, 3).reshape(batch, 2, *kept, channels)

@@ -46,7 +46,7 @@ Crank-Nicolson at 1e-4; ours converges to the same solution with 12 times fewer 
 
 Known flaws
 - The random stream is ours: the distribution is the published one, the samples are not.
-- Initial wavenumbers beyond the 2/3 cutoff (85 of 256 points; 0.1 % of the amplitude) are left out; the published
+- Initial wavenumbers beyond the 2/3 cutoff (85 at 256 points; 0.16 % of the amplitude) are left out; the published
   solver lets them decay without advection, and they are gone by the first frame.
 - Frames are plain strided values, as published: at ν = 1e-5 structures finer than the 64 x 64 grid alias onto it late
   in the run, and the mean of a frame is then not exactly 0 (about 1e-3 at t = 20).

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_WIDTH = 20
+TITLE_WIDTH = 22
 MOST_COLUMNS = 4
 HEIGHTS = {2: 3.1, 3: 2.35, 4: 1.8}
 """Inches per row of images, by number of columns: what a square image and its title take."""

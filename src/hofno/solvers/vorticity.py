@@ -107,11 +107,12 @@ class VorticitySolver:
             raise SolverError(f"the time to advance must be positive and finite; got {time}")
         count = max(1, math.ceil(time / self.step * (1 - 1e-12)))
         step = time / count
+        cfl = 0.0
         for done in range(count):
             if done % _CHECK_EVERY == 0:
-                self._check(modes, step, done * step)
+                cfl = self._checked_cfl(modes, step, done * step, cfl)
             self.step_modes_(modes, step)
-        self._check(modes, step, time)
+        self._checked_cfl(modes, step, time, cfl)
         return modes
 
     @torch.no_grad()
@@ -138,7 +139,7 @@ class VorticitySolver:
     def modes_of(self, w: Tensor) -> Tensor:
         """Fourier coefficients of the kept half. (b, N, N) -> (b, M)"""
         n = self.resolution
-        if w.dim() != 3 or w.shape[-2:] != (n, n) or w.is_complex():
+        if w.dim() != 3 or w.shape[-2:] != (n, n) or len(w) == 0 or w.is_complex():
             raise ShapeError(f"expected real vorticity of shape (b, {n}, {n}); got {w.dtype} {tuple(w.shape)}")
         spectrum = torch.fft.rfft2(w.to(self.device, self.dtype), norm="forward")
         half = self._places[: len(self._gain)]
@@ -185,24 +186,26 @@ class VorticitySolver:
         """max(|u| + |v|) of each field. (b, M) -> (b,)"""
         return torch.view_as_real(self._velocity_plane(modes)).abs().sum(-1).amax(-1)
 
-    def _check(self, modes: Tensor, step: float, time: float) -> None:
-        """Refuse fields that are not finite and steps that are not stable."""
-        if len(modes) == 0:
-            return
+    def _checked_cfl(self, modes: Tensor, step: float, time: float, before: float) -> float:
+        """The CFL number; fields that are not finite and steps that are not stable are refused."""
         speeds = self._speeds(modes)
         worst = int(torch.where(speeds.isfinite(), speeds, math.inf).argmax())
         speed = float(speeds[worst])
-        cfl = 2 * math.pi * self.cutoff * speed * step
         if not math.isfinite(speed):
-            cause = "the field given" if time == 0 else f"the solution after time {time:g} with step {step:g}"
-            remedy = "give finite numbers" if time == 0 else f"use a step below {step / 2:g} or a finer grid"
-            raise SolverError(f"{cause} is not finite in sample {worst} of the batch (CFL number {cfl}); {remedy}")
+            if time == 0:
+                raise SolverError(f"the field given is not finite in sample {worst} of the batch; give finite numbers")
+            raise SolverError(
+                f"the solution is not finite at time {time:g} in sample {worst} of the batch (CFL number {before:.3g} "
+                f"at the last check, step {step:g}); use a step below {step / 2:g} or a weaker forcing"
+            )
+        cfl = 2 * math.pi * self.cutoff * speed * step
         if cfl > CFL_LIMIT:
             raise SolverError(
                 f"step {step:g} is above the stability limit at time {time:g}: CFL number {cfl:.3g} > {CFL_LIMIT} "
                 f"(speed |u| + |v| = {speed:.3g} in sample {worst} of the batch); "
                 f"use step <= {0.9 * CFL_LIMIT / cfl * step:.2g} or a coarser grid"
             )
+        return cfl
 
     def _forcing_modes(self, forcing: Tensor) -> Tensor:
         n = self.resolution
