@@ -98,9 +98,7 @@ def axis_coordinates(points: int, kind: Coordinates, *, device: torch.device | N
     raise SpecError(f"coordinates {kind!r} have no positions; use 'endpoint' or 'periodic'")
 
 
-def grid_coordinates(
-    points: tuple[int, ...], kind: Coordinates, *, device: torch.device | None = None
-) -> Tensor:
+def grid_coordinates(points: tuple[int, ...], kind: Coordinates, *, device: torch.device | None = None) -> Tensor:
     """Positions of all grid points, channel-last: (*points, d) in float64."""
     axes = [axis_coordinates(n, kind, device=device) for n in points]
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)

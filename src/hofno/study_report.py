@@ -12,7 +12,6 @@ from typing import Any
 
 from hofno import spec as specs
 from hofno import storage
-from hofno.errors import DataError
 from hofno.models.registry import check_arguments
 from hofno.report import figures, published, tables
 from hofno.report.digits import number
@@ -31,7 +30,7 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     spec = specs.parse(results["spec"], f"{out / 'results.json'}")
     page = Page(results["title"], _lead(results, spec))
     rows = tables.summarise(results["runs"])
-    _headline(page, rows)
+    _headline(page, rows, spec)
     page.section("Test errors")
     page.figure(
         figures.error_bars(rows),
@@ -47,14 +46,6 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     return page.write(out)
 
 
-def read_results(out: Path) -> dict[str, Any]:
-    """The results file of a study folder."""
-    file = out / "results.json"
-    if not file.exists():
-        raise DataError(f"{out} has no results.json; make it with: hofno run SPEC --out {out}")
-    return storage.read_json(file)
-
-
 def _lead(results: dict[str, Any], spec: Spec) -> str:
     data = ", ".join(f"{key} {value}" for key, value in spec.data.parameters.items())
     return (
@@ -64,27 +55,32 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
     )
 
 
-def _headline(page: Page, rows: list[tables.Summary]) -> None:
-    """The spec's own run against the run beside it, if there is one."""
-    if len(rows) < 2:
-        own = rows[0]
-        page.headline(f"{own.label}: relative L2 error {number(own.metrics['rel_l2'].mean)}", "Mean over the test set.")
+def _headline(page: Page, rows: list[tables.Summary], spec: Spec) -> None:
+    """The spec's own run against those it is compared with; of a sweep, or of one run alone, the lowest error."""
+    if not spec.compare or len(rows) < 2:
+        best = min(rows, key=_error)
+        cells = f"The lowest of {len(rows)} cells; " if len(rows) > 1 else ""
+        detail = f"{cells}mean over the test set and {len(best.seeds)} seed{'s' * (len(best.seeds) > 1)}."
+        page.headline(f"{best.label}: relative L2 error {number(_error(best))}", detail[0].upper() + detail[1:])
         return
     own, others = rows[0], rows[1:]
-    nearest = min(others, key=lambda row: row.metrics["rel_l2"].mean)
-    first = others[0]
-    factor = first.metrics["rel_l2"].mean / own.metrics["rel_l2"].mean
-    best = nearest.metrics["rel_l2"].mean / own.metrics["rel_l2"].mean
-    finding = f"{own.label}: {factor:.1f} times lower error than {first.label}"
-    comparison = "lower than" if best >= 1 else "higher than"
+    first, nearest = others[0], min(others, key=_error)
     detail = (
-        f"Relative L2 error {number(own.metrics['rel_l2'].mean)} against {number(first.metrics['rel_l2'].mean)}. "
-        f"The best of the others, {nearest.label}, has {number(nearest.metrics['rel_l2'].mean)}: "
-        f"ours is {max(best, 1 / best):.1f} times {comparison} that. "
-        f"Parameters (real numbers): {own.parameters['real']:,} against {first.parameters['real']:,} and "
-        f"{nearest.parameters['real']:,}."
+        f"Relative L2 error {number(_error(own))} against {number(_error(first))}. The best of the others, "
+        f"{nearest.label}, has {number(_error(nearest))}: ours is {_times(own, nearest)} that. Parameters (real "
+        f"numbers): {own.parameters['real']:,} against {first.parameters['real']:,} and {nearest.parameters['real']:,}."
     )
-    page.headline(finding, detail)
+    page.headline(f"{own.label}: error {_times(own, first)} {first.label}", detail)
+
+
+def _error(row: tables.Summary) -> float:
+    return row.metrics["rel_l2"].mean
+
+
+def _times(own: tables.Summary, other: tables.Summary) -> str:
+    """How much lower or higher the error of `own` is, in words."""
+    factor = _error(other) / _error(own)
+    return f"{factor:.1f} times lower than" if factor >= 1 else f"{1 / factor:.1f} times higher than"
 
 
 def _published(page: Page, results: dict[str, Any], spec: Spec) -> None:

@@ -299,6 +299,8 @@ def test_run_report_and_results(hofno: Hofno, refused: Refused, folder: Path) ->
     (folder / "study" / "index.html").unlink()
     assert hofno("report", "study").exit_code == 0
     assert (folder / "study" / "index.html").exists()
+    assert hofno("report", "results/tiny.json", "--out", "page").exit_code == 0
+    assert "FNO" in (folder / "page" / "index.html").read_text()
     stamps = {path: path.stat().st_mtime_ns for path in (folder / "study" / "runs").glob("*/model.safetensors")}
     assert len(stamps) == 4
     changed = ["--set", "sweep.seed=[1, 2]", "--results", "results/tiny.json"]
@@ -339,6 +341,7 @@ def test_report_needs_a_study(refused: Refused, folder: Path) -> None:
     assert "not a results file" in refused("report", ".")
     (folder / "results.json").write_text("{")
     assert "not valid JSON" in refused("report", ".")
+    assert "--out FOLDER" in refused("report", "results.json")
 
 
 def test_bench_passes_its_arguments_on(hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,11 +21,15 @@ def precise_phi(z: complex, order: int) -> Any:
     """phi by its series in 60 digits, enough for |z| <= 60."""
     with mpmath.workdps(60):
         z = mpmath.mpmathify(z)
-        return mpmath.nsum(lambda j: z**j / mpmath.factorial(j + order), [0, mpmath.inf]) if z else 1 / mpmath.fac(order)
+        return (
+            mpmath.nsum(lambda j: z**j / mpmath.factorial(j + order), [0, mpmath.inf]) if z else 1 / mpmath.fac(order)
+        )
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
-@pytest.mark.parametrize("z", [0.0, -1e-12, -1e-3, -0.5, -0.999, -1.0, -1.001, -3.0, -30.0, 0.7, 2.0, 1e-2j, -0.4 + 0.9j])
+@pytest.mark.parametrize(
+    "z", [0.0, -1e-12, -1e-3, -0.5, -0.999, -1.0, -1.001, -3.0, -30.0, 0.7, 2.0, 1e-2j, -0.4 + 0.9j]
+)
 def test_phi_to_rounding(z: complex, order: int) -> None:
     expected = complex(precise_phi(z, order))
     found = complex(phi(torch.tensor(z, dtype=torch.complex128 if isinstance(z, complex) else torch.float64), order))

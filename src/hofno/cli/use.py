@@ -69,18 +69,27 @@ def predict(
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
 
 
-def report(out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of a study.")]) -> None:
-    """Write the report of a study again, from its results.json."""
+def report(
+    source: Annotated[Path, typer.Argument(metavar="OUT|FILE", help="The folder of a study, or a results file.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Where to write; needed for a results file.")
+    ] = None,
+) -> None:
+    """Write the report of a study again from its results.json, or of any results file, such as those in results/."""
     from hofno import storage
     from hofno.study import check_results
     from hofno.study_report import write_report
 
-    file = out / "results.json"
+    file = source if source.is_file() else source / "results.json"
     if not file.is_file():
-        raise CheckpointError(f"{out} holds no study: there is no {file}; make one with: hofno run SPEC --out {out}")
+        raise CheckpointError(
+            f"{source} holds no study: there is no {file}; make one with: hofno run SPEC --out {source}"
+        )
+    if source.is_file() and out is None:
+        raise SpecError(f"{source} is a results file; say where its report goes with --out FOLDER")
     results = storage.read_json(file)
     check_results(results, str(file))
-    typer.echo(f"report: {write_report(out, results)}")
+    typer.echo(f"report: {write_report(out or source, results)}")
 
 
 def bench(

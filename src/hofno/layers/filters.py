@@ -96,7 +96,9 @@ class DenseFilter(SpectralFilter):
         count = rows.shape[0]
         rows = rows.reshape(count, 2 * batch, channels)
         pairs = self.weight.to(spectrum.dtype).reshape(count, channels, channels, 2)
-        wide = pairs.movedim(-1, -2).reshape(count, channels, 2 * channels)  # real parts, then imaginary ones, laid out once
+        wide = pairs.movedim(-1, -2).reshape(
+            count, channels, 2 * channels
+        )  # real parts, then imaginary ones, laid out once
         mixed = torch.bmm(rows, wide).reshape(count, 2, batch, 2, channels)
         real = mixed[:, 0, :, 0] - mixed[:, 1, :, 1]
         imag = mixed[:, 0, :, 1] + mixed[:, 1, :, 0]

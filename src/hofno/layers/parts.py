@@ -1,10 +1,10 @@
 r"""The small parts of a block: RMSNorm, DropPath, MLP. All on channel-last tensors (b, *n, c).
 
 On the CPU an elementwise pass over a wide tensor, with the memory asked of the system for its result, costs a good part
-of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to the
-plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP runs
-over tiles of rows, so that what is wide stays in the cache and is used again. `lean` says where they may run; elsewhere,
-and for derivatives of derivatives, the plain formula does.
+of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to
+the plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP
+runs over tiles of rows and uses one tile's room for what is wide again and again. `lean` says where they may run;
+elsewhere, and for derivatives of derivatives, the plain formula does.
 """
 
 from __future__ import annotations

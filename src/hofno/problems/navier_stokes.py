@@ -2,7 +2,9 @@ r"""Navier-Stokes in two dimensions: trajectories of vorticity on the unit torus
 
     w_t + u.grad w = nu Laplace w + f,     f = 0.1 (sin 2 pi (x + y) + cos 2 pi (x + y))
 
-    w(0) = Re sum_{k != 0} sqrt(2) 7^{3/2} (4 pi^2 |k|^2 + 49)^{-5/4} (xi_k + i eta_k) e^{2 pi i k.x},   xi, eta ~ N(0, 1)
+    w(0) = Re sum_{k != 0} sqrt(2) 7^{3/2} (4 pi^2 |k|^2 + 49)^{-5/4} zeta_k e^{2 pi i k.x},   zeta = xi + i eta,
+
+with xi, eta ~ N(0, 1), all independent.
 
 The coefficient of the real field at k is (s/2)(zeta_k + conj zeta_{-k}): independent for each pair k, -k, with real
 and imaginary part N(0, s^2/2), s being the factor above. So half of the plane is drawn with s / sqrt(2). Every sample
