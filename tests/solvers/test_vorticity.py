@@ -237,7 +237,7 @@ class TestConvergence:
         assert errors[-1] < 1e-7
 
     def test_published_scheme_converges_to_ours_at_first_order(self) -> None:
-        """Forward Euler for advection and forcing, Crank-Nicolson for viscosity, products in physical space, 2/3 mask."""
+        """Forward Euler for advection and forcing, Crank-Nicolson for viscosity, physical products, 2/3 mask."""
         n, nu, time = 32, 1e-3, 0.5
         w0, f = smooth(n), 0.1 * (wave(n, 1, 1) + wave(n, 1, 1, -math.pi / 2))
         ours = VorticitySolver(n, nu, f, step=0.01).advance(w0, time)
