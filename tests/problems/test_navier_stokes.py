@@ -1,4 +1,4 @@
-"""Navier-Stokes: the law of the initial fields, chunks and interruption, and the reader of the original files."""
+"""Navier-Stokes: the law of the initial fields, groups and interruption, and the reader of the original files."""
 
 from __future__ import annotations
 
@@ -128,34 +128,60 @@ class TestTrajectories:
         base, longer = flow().trajectories(), flow(samples=7, frames=4).trajectories()
         assert np.array_equal(longer[:5, :3], base)
 
-    @pytest.mark.parametrize("points", [1, 2 * 256, 3 * 256])
-    def test_chunks_change_no_byte(self, points: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("group", [1, 2, 4])
+    def test_any_group_gives_the_same_numbers(
+        self, group: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
         whole = flow().trajectories()
-        monkeypatch.setitem(navier_stokes._POINTS, "cpu", points)
-        assert np.array_equal(flow().trajectories(), whole)
-        assert np.array_equal(flow().trajectories(folder=tmp_path / "kept"), whole)
-        assert len(list((tmp_path / "kept").glob("part-*"))) == math.ceil(5 / max(1, points // 256))
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, group))
+        np.testing.assert_allclose(flow().trajectories(folder=tmp_path), whole, rtol=0, atol=1e-7)
+        assert len(list(tmp_path.glob("part-*"))) == math.ceil(5 / group)
+
+    def test_a_sample_has_one_place_in_one_batch(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        """Whatever is asked for first, sample i is at row i % 4 of a batch of 4, so that it is rounded in one way."""
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 4))
+        solve, solver = VorticitySolver.advance_modes_, flow().solver()
+        batches: list[torch.Tensor] = []
+
+        def watch(self: VorticitySolver, modes: torch.Tensor, time: float) -> torch.Tensor:
+            batches.append(modes.clone())
+            return solve(self, modes, time)
+
+        monkeypatch.setattr(VorticitySolver, "advance_modes_", watch)
+        for samples in (1, 3, 6):
+            flow(samples=samples, frames=1).trajectories(folder=tmp_path)
+        expected = torch.zeros(4, 4, len(solver.wavenumbers), dtype=torch.complex128)  # four calls of four rows
+        initial = flow().initial_modes(0, 6, solver)
+        expected[0, 0], expected[1, 1:3], expected[2, 3], expected[3, :2] = (
+            initial[0],
+            initial[1:3],
+            initial[3],
+            initial[4:],
+        )
+        assert torch.equal(torch.stack(batches), expected)
 
     def test_progress_counts_frames(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(navier_stokes._POINTS, "cpu", 2 * 256)
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 2))
         seen: list[tuple[str, int, int]] = []
         flow().trajectories(progress=lambda *args: seen.append(args))
         assert [done for _, done, _ in seen] == [2, 4, 6, 8, 10, 12, 13, 14, 15]
         assert {(stage, total) for stage, _, total in seen} == {("generate", 15)}
 
-    def test_little_memory_means_smaller_chunks(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_little_memory_means_smaller_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
         made = flow()
         solver = made.solver()
-        assert made._chunk(solver) == 2**18 // 256
-        monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: 10 * solver.bytes_per_field())
-        assert made._chunk(solver) == 8
+        assert made._group(solver) == 8
+        assert NavierStokesFlow()._group(NavierStokesFlow().solver()) == 4
+        for fields, group in ((10, 8), (9, 4), (5, 4), (2, 1), (1, 1)):
+            monkeypatch.setattr(navier_stokes, "free_bytes", lambda device, n=fields: n * solver.bytes_per_field())
+            assert made._group(solver) == group
         monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: None)
-        assert made._chunk(solver) == 2**18 // 256
+        assert made._group(solver) == 8
         monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: solver.bytes_per_field() - 1)
         with pytest.raises(SolverError, match=r"one sample at solver_resolution=16 needs .* GiB"):
-            made._chunk(solver)
+            made._group(solver)
 
-    def test_running_out_of_memory_halves_the_chunk(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_running_out_of_memory_halves_the_group(self, monkeypatch: pytest.MonkeyPatch) -> None:
         whole, solve = flow().trajectories(), VorticitySolver.advance_modes_
 
         def small(self: VorticitySolver, modes: torch.Tensor, time: float) -> torch.Tensor:
@@ -164,7 +190,7 @@ class TestTrajectories:
             return solve(self, modes, time)
 
         monkeypatch.setattr(VorticitySolver, "advance_modes_", small)
-        assert np.array_equal(flow().trajectories(), whole)
+        np.testing.assert_allclose(flow().trajectories(), whole, rtol=0, atol=1e-7)
 
     def test_too_many_samples_are_refused_before_work(self) -> None:
         with pytest.raises(DataError, match=r"need \d+\.\d GiB of memory"):
@@ -172,7 +198,7 @@ class TestTrajectories:
 
     def test_an_unstable_step_says_where(self, tmp_path: Path) -> None:
         made = NavierStokesFlow(samples=2, resolution=64, solver_resolution=64, frames=1, step=1.0)
-        with pytest.raises(SolverError, match=r"samples 0..1, frame 1: step 1 is above .*CFL number"):
+        with pytest.raises(SolverError, match=r"frame 1 of the batch from sample 0 on: step 1 is above .*CFL number"):
             made.trajectories(folder=tmp_path)
         assert not list(tmp_path.iterdir())
 
@@ -199,7 +225,7 @@ class StopError(Exception):
 class TestFolder:
     @pytest.fixture(autouse=True)
     def _two_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(navier_stokes._POINTS, "cpu", 2 * 256)
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 2))
 
     @pytest.mark.parametrize("frame", [1, 6, 8, 14])
     def test_an_interrupted_generation_goes_on(self, frame: int, tmp_path: Path) -> None:
@@ -226,12 +252,14 @@ class TestFolder:
         assert sorted(place.name for place in tmp_path.iterdir()) == [
             "part-000000-000002",
             "part-000002-000003",
-            "part-000003-000005",
-            "part-000005-000006",
+            "part-000003-000004",
+            "part-000004-000006",
         ]
 
-    def test_a_part_that_was_deleted_is_made_again(self, tmp_path: Path) -> None:
+    def test_a_part_that_was_deleted_is_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The gap is filled up to the next part, also where more samples would fit into memory."""
         whole = flow().trajectories(folder=tmp_path)
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 8))
         part = tmp_path / "part-000002-000004"
         for place in part.iterdir():
             place.unlink()
@@ -262,10 +290,12 @@ class TestFolder:
             flow().trajectories(folder=tmp_path)
 
     def test_a_full_disk_is_found_before_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        flow().trajectories(folder=tmp_path / "finished")
         monkeypatch.setattr(storage, "disk_has_room", lambda path, count: count == 0)
         monkeypatch.setattr(VorticitySolver, "advance_modes_", _never)
         with pytest.raises(DataError, match="GiB more on its disk"):
-            flow().trajectories(folder=tmp_path)
+            flow().trajectories(folder=tmp_path / "new")
+        flow().trajectories(folder=tmp_path / "finished")
 
 
 def _at_once(stage: str, done: int, total: int) -> None:

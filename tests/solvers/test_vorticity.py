@@ -259,7 +259,7 @@ class TestConvergence:
         double = VorticitySolver(n, 1e-3, wave(n, 1, 1), step=0.02).advance(smooth(n), 1.0)
         single = VorticitySolver(n, 1e-3, wave(n, 1, 1), step=0.02, dtype=torch.float32).advance(smooth(n), 1.0)
         assert single.dtype == torch.float32
-        assert 1e-8 < difference(single.double(), double) < 3e-6  # measured: 4e-7
+        assert 1e-8 < difference(single.double(), double) < 3e-6  # measured: 1.4e-6
 
 
 class TestBudgets:
@@ -309,12 +309,21 @@ class TestSteps:
         assert torch.equal(fitted.advance_modes_(modes.clone(), 0.1), by_hand)
         assert torch.equal(coarse.advance_modes_(modes.clone(), 0.1), by_hand)
 
-    def test_a_batch_is_its_samples_to_the_bit(self) -> None:
+    @pytest.mark.parametrize(("time", "step", "count"), [(5.4, 0.3, 18), (0.3, 0.1, 3), (0.31, 0.1, 4), (0.01, 0.1, 1)])
+    def test_the_number_of_steps(self, time: float, step: float, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """5.4 / 0.3 is 18.000000000000004 in floating point: eighteen steps, not nineteen."""
+        taken: list[float] = []
+        monkeypatch.setattr(VorticitySolver, "step_modes_", lambda self, modes, step: taken.append(step))
+        VorticitySolver(16, 1e-3, step=step).advance(0.1 * smooth(16), time)
+        assert taken == [time / count] * count
+
+    def test_a_batch_is_its_samples(self) -> None:
         w = smooth(20, count=7)
         solver = VorticitySolver(20, 1e-3, wave(20, 1, 1), step=0.02)
         together = solver.advance(w, 0.2)
         for size in (1, 2, 3):
-            assert torch.equal(torch.cat([solver.advance(part, 0.2) for part in w.split(size)]), together)
+            apart = torch.cat([solver.advance(part, 0.2) for part in w.split(size)])
+            torch.testing.assert_close(apart, together, rtol=0, atol=1e-14)
 
     def test_the_input_is_not_changed(self) -> None:
         w = smooth(16)
@@ -351,7 +360,7 @@ class TestSteps:
         VorticitySolver(16, 1e-3, step=advised).advance(w, 3 * advised)
 
     def test_a_flow_that_becomes_too_fast_is_refused(self) -> None:
-        with pytest.raises(SolverError, match=r"at time (?!0:)\d.*CFL number"):
+        with pytest.raises(SolverError, match=r"at time (?!0:|100:)\d.*CFL number"):
             VorticitySolver(16, 1e-2, 5 * wave(16, 1, 0), step=0.05).advance(smooth(16), 100.0)
 
     @pytest.mark.parametrize("bad", [math.nan, math.inf])

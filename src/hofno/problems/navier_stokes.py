@@ -10,6 +10,9 @@ The coefficient of the real field at k is (s/2)(zeta_k + conj zeta_{-k}): indepe
 and imaginary part N(0, s^2/2), s being the factor above. So half of the plane is drawn with s / sqrt(2). Every sample
 has a random stream of its own, in which wavenumbers come in square shells: more samples extend a set, and a finer
 solver grid continues the same fields.
+
+Libraries may round a sample differently in another batch. So samples are always advanced in the same groups, sample i
+at place i % g of group i // g, with zeros at the places of samples that are not wanted.
 """
 
 from __future__ import annotations
@@ -54,7 +57,7 @@ Known flaws
   in the run, and the mean of a frame is then not exactly 0 (about 1e-3 at t = 20).
 - Late frames at ν = 1e-5 are sensitive to rounding: float32 and float64 runs agree in distribution and, sample by
   sample, to about 3e-4 at t = 20.
-- Bytes are the same for any chunking on the CPU; another device or version rounds differently.
+- Another device, version or count of threads rounds differently. An interrupted or extended generation does not.
 """
 
 PUBLISHED: dict[float, dict[str, Any]] = {
@@ -64,7 +67,7 @@ PUBLISHED: dict[float, dict[str, Any]] = {
 }
 """Parameters of the three published sets by viscosity, e.g. NavierStokesFlow(**PUBLISHED[1e-5])."""
 
-_POINTS = {"cpu": 2**18, "cuda": 2**23}  # points advanced together, where memory allows
+_GROUP = {"cpu": (2**18, 8), "cuda": (2**22, 256)}  # points and samples that are advanced together, at most
 _PART = re.compile(r"part-(\d{6,})-(\d{6,})")
 
 
@@ -104,9 +107,9 @@ class NavierStokesFlow(BaseModel):
         """All frames, (samples, frames, resolution, resolution), float32.
 
         Args:
-            device: where to solve. As many samples are advanced together as its memory allows.
+            device: where to solve; memory that is too small for a group of samples makes smaller groups.
             progress: called as progress(stage, done, total), counted in frames.
-            folder: where finished chunks are kept; a generation that was interrupted goes on from them.
+            folder: where finished groups are kept; a generation that was interrupted goes on from them.
         """
         solver = self.solver(device)
         self._refuse_too_large(None if folder is None else Path(folder))
@@ -141,7 +144,7 @@ class NavierStokesFlow(BaseModel):
     def _fill(self, frames: np.ndarray, solver: VorticitySolver, progress: Progress, folder: Path | None) -> None:
         """Put every sample into `frames`: finished parts from the folder, the rest from the solver."""
         parts = _parts(folder)
-        size, start, total = self._chunk(solver), 0, self.samples * self.frames
+        group, start, total = self._group(solver), 0, self.samples * self.frames
         while start < self.samples:
             if start in parts:
                 stop, part = parts[start]
@@ -149,40 +152,48 @@ class NavierStokesFlow(BaseModel):
                 start = stop
                 progress("generate", min(start, self.samples) * self.frames, total)
                 continue
-            stop = min([start + size, self.samples, *(other for other in parts if other > start)])
+            stop = min([start - start % group + group, self.samples, *(other for other in parts if other > start)])
             try:
-                for index, frame in enumerate(self._simulate(start, stop, solver)):
+                for index, frame in enumerate(self._simulate(start, stop, group, solver)):
                     frames[start:stop, index] = frame
                     progress("generate", start * self.frames + (stop - start) * (index + 1), total)
             except torch.OutOfMemoryError:
-                if stop - start == 1:
+                if group == 1:
                     raise _too_little(solver, free_bytes(solver.device) or 0) from None
-                size = (stop - start) // 2
+                group //= 2
                 continue
             if folder is not None:
                 self._write(folder / f"part-{start:06d}-{stop:06d}", frames[start:stop], start, stop, solver)
             start = stop
 
-    def _simulate(self, start: int, stop: int, solver: VorticitySolver) -> Iterator[np.ndarray]:
-        """Yield frame after frame of samples start..stop-1, (b, resolution, resolution)."""
+    def _simulate(self, start: int, stop: int, group: int, solver: VorticitySolver) -> Iterator[np.ndarray]:
+        """Yield frame after frame of samples start..stop-1, which lie in one group, (b, resolution, resolution)."""
         stride = self.solver_resolution // self.resolution
-        modes = self.initial_modes(start, stop, solver)
+        wanted = slice(start % group, start % group + stop - start)
+        initial = self.initial_modes(start, stop, solver)
+        modes = initial.new_zeros(group, initial.shape[1])
+        modes[wanted] = initial
         for index in range(self.frames):
             try:
                 solver.advance_modes_(modes, 1.0)
             except SolverError as error:
-                raise SolverError(f"samples {start}..{stop - 1}, frame {index + 1}: {error}") from None
-            yield solver.field_of(modes)[:, ::stride, ::stride].float().cpu().numpy()
+                first = start - start % group
+                raise SolverError(f"frame {index + 1} of the batch from sample {first} on: {error}") from None
+            yield solver.field_of(modes)[wanted, ::stride, ::stride].float().cpu().numpy()
 
-    def _chunk(self, solver: VorticitySolver) -> int:
-        """How many samples to advance together."""
-        wanted = max(1, _POINTS.get(solver.device.type, 2**18) // self.solver_resolution**2)
+    def _group(self, solver: VorticitySolver) -> int:
+        """How many samples are advanced together: a power of two, fewer where memory is short."""
+        points, most = _GROUP["cuda" if solver.device.type == "cuda" else "cpu"]
+        group = max(1, min(most, points // self.solver_resolution**2))
+        group = 2 ** int(math.log2(group))
         free = free_bytes(solver.device)
         if free is None:
-            return wanted
+            return group
         if solver.bytes_per_field() > free:
             raise _too_little(solver, free)
-        return max(1, min(wanted, int(0.8 * free / solver.bytes_per_field())))
+        while group > 1 and group * solver.bytes_per_field() > 0.8 * free:
+            group //= 2
+        return group
 
     def _refuse_too_large(self, folder: Path | None) -> None:
         needed, free = 4 * self.samples * self.frames * self.resolution**2, free_bytes("cpu")
@@ -232,7 +243,7 @@ def read_published(path: str | Path) -> np.ndarray:
 
 
 def _parts(folder: Path | None) -> dict[int, tuple[int, Path]]:
-    """The finished chunks in a folder: first sample -> (end, path)."""
+    """The finished parts in a folder: first sample -> (end, path)."""
     if folder is None or not folder.is_dir():
         return {}
     found = ((match, place) for place in sorted(folder.iterdir()) if (match := _PART.fullmatch(place.name)))
