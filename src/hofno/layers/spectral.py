@@ -160,9 +160,7 @@ class HigherOrderSpectralConv(nn.Module):
                 spectrum = spectrum + shape.unsqueeze(-1) * outside.to(dtype)
             spectrum = self.filter(spectrum)
             residual = None if add is None or add.dtype != dtype else add
-            out = fourier.inverse(
-                spectrum, points, self.modes, self.mode_set, padded, self.method, add=residual
-            )
+            out = fourier.inverse(spectrum, points, self.modes, self.mode_set, padded, self.method, add=residual)
         return out if add is None or residual is not None else out + add
 
     def _spectral_product(self, v: Tensor, padded: tuple[int, ...]) -> Tensor:
