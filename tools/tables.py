@@ -63,9 +63,23 @@ def all_tables() -> str:
         lines += [f"## Published protocol, p = {degree}", ""]
         lines += [tables.poisson_depth_table(read(f"paper/poisson_p{degree}"), degree), ""]
     lines += [(RESULTS / "notes.md").read_text(encoding="utf-8")]
+    lines += ["## Speed on two CPU threads against the plain rfft2 form of the same network", "", speed()]
     for degree in (3, 5):
         lines += [f"## Recipes tried on validation data, p = {degree}", "", recipes(degree)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def speed() -> str:
+    """The bench on the CPU: median seconds of ours and the speed-up with its quartiles."""
+    rows = []
+    for shape, found in read("bench/cpu_two_threads")["results"].items():
+        for what in ("forward", "step"):
+            part = found[what]
+            low, high = part["speed_up_spread"]
+            rows.append(
+                [shape, what, number(part["ours_seconds"]), f"{part['speed_up']:.2f} ({low:.2f} to {high:.2f})"]
+            )
+    return tables.markdown(["shape", "what", "ours, s", "speed-up (quartiles)"], rows)
 
 
 def recipes(degree: int) -> str:
