@@ -186,7 +186,7 @@ def override(spec: Spec, changes: dict[str, Any]) -> Spec:
     """A copy with the dotted keys replaced."""
     values = spec.plain()
     for key, value in changes.items():
-        *sections, last = key.split(".")
+        *sections, last = key_path(key)
         target = values
         for section in sections:
             inner = target.get(section)
@@ -205,6 +205,19 @@ def _for_other_model(values: dict[str, Any], changes: dict[str, Any]) -> dict[st
     if values["name"] == "fno":
         return {k: v for k, v in values.items() if k not in ("order", "factors", "dealias") or f"model.{k}" in changes}
     return values
+
+
+def key_path(key: str) -> list[str]:
+    """The parts of a dotted key as TOML reads it: a part with a dot of its own stands in quotes."""
+    try:
+        node: Any = tomllib.loads(f"{key} = 0")
+    except tomllib.TOMLDecodeError:
+        raise SpecError(f"{key!r} is not a dotted key such as train.epochs or sweep.'model.depth'") from None
+    path: list[str] = []
+    while isinstance(node, dict):
+        ((part, node),) = node.items()
+        path.append(part)
+    return path
 
 
 def parse_setting(text: str) -> tuple[str, Any]:

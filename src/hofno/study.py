@@ -196,4 +196,14 @@ def merge_results(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     conditions = {key: old[key] for key in ("device", "versions", "created") if key in old and old[key] != new[key]}
     kept = [{**conditions, **run} for run in old["runs"] if (run["spec_hash"], run["seed"]) not in measured]
     seconds = round(new["seconds"] + (old["seconds"] if kept else 0.0), 1)
-    return {**new, "seconds": seconds, "runs": [*kept, *new["runs"]]}
+    merged = {**new, "seconds": seconds, "runs": [*kept, *new["runs"]]}
+    if kept and "spec" in old and "spec" in new:
+        both = specs.parse({**new["spec"], "sweep": _union(old["spec"]["sweep"], new["spec"]["sweep"])})
+        merged |= {"spec": both.plain(), "spec_hash": both.study_hash}
+    return merged
+
+
+def _union(old: dict[str, list[Any]], new: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """Every swept key with the values of both, so that a table measured in parts is described as a whole."""
+    keys = dict.fromkeys([*old, *new])
+    return {key: list(dict.fromkeys([*old.get(key, []), *new.get(key, [])])) for key in keys}

@@ -27,7 +27,25 @@ def results(*runs: tuple[str, int, float], **changes: Any) -> dict[str, Any]:
     return {**facts, "created": "2026-01-01", "seconds": 1.0, "runs": made, **changes}
 
 
+def test_a_swept_key_can_be_set(tiny: Spec) -> None:
+    swept = tiny.model_copy(update={"sweep": {"model.depth": [1, 2], "seed": [0]}})
+    key, value = specs.parse_setting("sweep.'model.depth'=[8]")
+    assert specs.override(swept, {key: value}).sweep == {"model.depth": [8], "seed": [0]}
+    with pytest.raises(SpecError, match="not a dotted key"):
+        specs.override(tiny, {"train..epochs": 1})
+
+
 class TestMerge:
+    def test_a_table_measured_in_parts_is_described_as_a_whole(self, tiny: Spec) -> None:
+        first, second = (
+            tiny.model_copy(update={"sweep": {"model.depth": depths, "seed": [0]}}) for depths in ([1, 2], [2, 4])
+        )
+        old = results(("a", 0, 1.0), spec=first.plain(), spec_hash=first.study_hash)
+        new = results(("b", 0, 2.0), spec=second.plain(), spec_hash=second.study_hash)
+        merged = study.merge_results(old, new)
+        assert merged["spec"]["sweep"] == {"model.depth": [1, 2, 4], "seed": [0]}
+        assert merged["spec_hash"] == specs.parse(merged["spec"]).study_hash
+
     def test_runs_measured_again_are_replaced_and_others_kept(self) -> None:
         old, new = results(("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 3.0)), results(("a", 1, 9.0), ("c", 0, 4.0))
         before = deepcopy((old, new))
