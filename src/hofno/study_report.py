@@ -51,7 +51,7 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
     return (
         f"{len(results['runs'])} runs on data generated here from the PDE (`{spec.data.problem}`: {data}). "
         f"Trained for {spec.train.epochs} epochs on {results['device']}. "
-        "Errors are on the test split, which no choice has seen."
+        "Errors are on the test split, which training and the choice of weights never see."
     )
 
 
