@@ -26,9 +26,7 @@ def complex_multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
 
 
 def _multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
-    real, imag = spectrum.unbind(1)
-    wr, wi = weight.to(spectrum.dtype).unbind(-1)
-    return torch.stack((real * wr - imag * wi, real * wi + imag * wr), 1)
+    return kernels.mode_filter_plain(spectrum, weight.to(spectrum.dtype))
 
 
 def _multiply_parts(spectrum: Tensor, wr: Tensor, wi: Tensor, sign: int) -> Tensor:

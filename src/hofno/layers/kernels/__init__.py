@@ -132,9 +132,9 @@ def mode_filter(spectrum: Tensor, weight: Tensor) -> Tensor:
 
 
 def mode_filter_plain(spectrum: Tensor, weight: Tensor) -> Tensor:
-    """What `mode_filter` computes, in plain PyTorch and any dtype."""
-    real, imaginary = spectrum.unbind(dim=1)  # (B, K, C) each
-    weight_real, weight_imaginary = weight.unbind(dim=-1)  # (K, C) each
+    """What `mode_filter` computes, in plain PyTorch, any dtype and any number of mode axes."""
+    real, imaginary = spectrum.unbind(dim=1)  # (B, K.., C) each
+    weight_real, weight_imaginary = weight.unbind(dim=-1)  # (K.., C) each
     return torch.stack(
         (
             real * weight_real - imaginary * weight_imaginary,
