@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-from torch.autograd import forward_ad
 
 from hofno.bench import bench_command, models, transforms
 from hofno.bench.measure import ParityError, compare, take_turns
@@ -16,19 +13,8 @@ from hofno.bench.models import SHAPES, bench_model, parity, run_models
 from hofno.bench.plain import ModelShape, PlainNetwork, plain_layout
 from hofno.bench.transforms import TransformCase, bench_transform, best_weight, run_transforms, transform_cases
 from hofno.errors import HofnoError
-from hofno.layers import factors, filters, parts
-from hofno.layers.factors import DenseFactors
-from hofno.layers.filters import DepthwiseFilter
 from hofno.storage import read_json
 from hofno.transforms import fourier
-
-LEAN_MODULES = {
-    "norm": lambda: parts.RMSNorm(6),
-    "mlp": lambda: parts.MLP(6, 10, 6),
-    "factors 2": lambda: DenseFactors(6, 2),
-    "factors 4": lambda: DenseFactors(6, 4),
-    "filter": lambda: DepthwiseFilter(6, (2, 3), "reference", 1.0),
-}
 
 
 def tiny(**changes: object) -> ModelShape:
@@ -183,88 +169,3 @@ def test_a_case_flips_at_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
         assert fourier.choose_method(*arguments) == "matmul"
         monkeypatch.setitem(fourier.FFT_WEIGHT, "cpu", case.flip_weight() * 0.99)
         assert fourier.choose_method(*arguments) == "fft"
-
-
-@pytest.fixture(params=LEAN_MODULES)
-def lean_module(request: pytest.FixtureRequest) -> tuple[nn.Module, torch.Tensor]:
-    module = LEAN_MODULES[request.param]().double()
-    for p in module.parameters():
-        nn.init.normal_(p)
-    shape = (2, 2, 4, 3, 6) if request.param == "filter" else (2, 5, 6)
-    return module, torch.randn(shape, dtype=torch.float64, requires_grad=True)
-
-
-def without_lean(module: nn.Module, monkeypatch: pytest.MonkeyPatch) -> Callable[[torch.Tensor], torch.Tensor]:
-    def plain(x: torch.Tensor) -> torch.Tensor:
-        with monkeypatch.context() as patch:
-            for home in (parts, factors, filters):
-                patch.setattr(home, "lean", lambda *_: False)
-            return module(x)
-
-    return plain
-
-
-def has_own_backward(y: torch.Tensor) -> bool:
-    """Whether the value came out of a lean function, as a view of it or directly."""
-    node = y.grad_fn
-    while node is not None and node.name().startswith(("View", "UnsafeView", "Reshape")):
-        node = node.next_functions[0][0]
-    return node is not None and node.name().startswith(("_Lean", "_Tiled"))
-
-
-@pytest.mark.parametrize("tile", [7, 20, 10**6])
-def test_lean_parts_equal_their_formula(
-    lean_module: tuple[nn.Module, torch.Tensor], tile: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, x = lean_module
-    monkeypatch.setattr(parts, "TILE", tile)
-    inputs = (x, *module.parameters())
-    lean, plain = module(x), without_lean(module, monkeypatch)(x)
-    assert has_own_backward(lean)
-    assert not has_own_backward(plain)
-    torch.testing.assert_close(lean, plain)
-    weights = torch.randn_like(lean)
-    for a, b in zip(
-        torch.autograd.grad(lean, inputs, weights), torch.autograd.grad(plain, inputs, weights), strict=True
-    ):
-        torch.testing.assert_close(a, b)
-    with torch.no_grad():
-        torch.testing.assert_close(module(x), plain)
-
-
-def test_lean_parts_can_be_differentiated_again(
-    lean_module: tuple[nn.Module, torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module, x = lean_module
-    second: list[tuple[torch.Tensor, ...]] = []
-    for function in (module, without_lean(module, monkeypatch)):
-        (slope,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
-        second.append(torch.autograd.grad(slope.square().sum(), (x, *module.parameters())))
-    for a, b in zip(*second, strict=True):
-        torch.testing.assert_close(a, b)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
-def test_lean_parts_leave_other_derivatives_to_the_formula(lean_module: tuple[nn.Module, torch.Tensor]) -> None:
-    module, x = lean_module
-    x = x.detach()
-    tangent = torch.randn_like(x)
-    _, forward_mode = torch.func.jvp(module, (x,), (tangent,))
-    step = 1e-6
-    torch.testing.assert_close(
-        forward_mode, (module(x + step * tangent) - module(x - step * tangent)) / (2 * step), rtol=1e-5, atol=1e-5
-    )
-    with forward_ad.dual_level():
-        dual = forward_ad.unpack_dual(module(forward_ad.make_dual(x, tangent))).tangent
-    torch.testing.assert_close(dual, forward_mode)
-    torch.testing.assert_close(torch.func.vmap(module)(torch.stack((x, -x)))[1], module(-x))
-
-
-def test_the_mlp_adds_its_residual() -> None:
-    mlp = parts.MLP(4, 8, 3)
-    x, add = torch.randn(5, 4), torch.randn(5, 3, requires_grad=True)
-    torch.testing.assert_close(mlp(x, add), mlp(x) + add)
-    for p in mlp.parameters():
-        p.requires_grad_(False)
-    (grad,) = torch.autograd.grad(mlp(x, add).sum(), add)
-    assert torch.equal(grad, torch.ones_like(add))

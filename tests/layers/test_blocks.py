@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hofno.errors import SpecError
+from hofno.geometry import ModeSet
 from hofno.layers import MLP, ClassicBlock, DropPath, HigherOrderSpectralConv, ModernBlock, RMSNorm, kernels
 from reference import as_array, higher_order, relative
 
@@ -123,27 +124,34 @@ def test_stochastic_depth_in_a_modern_block() -> None:
     assert torch.allclose(block(v), plain + block.mlp(block.norm2(plain)))
 
 
-@pytest.mark.parametrize("padding", [0.0, 0.5])
+@pytest.mark.parametrize("mode_set", ["symmetric", "reference"])
 @pytest.mark.parametrize("order", [1, 3])
-def test_the_fused_path_is_wired_as_the_plain_one(order: int, padding: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernels replaced by the functions they equal, both paths give the same block."""
-    conv = HigherOrderSpectralConv(4, (3, 3), order, domain_padding=padding)
+def test_the_fused_path_is_wired_as_the_plain_one(
+    order: int, mode_set: ModeSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the kernels replaced by the function they equal, both paths give the same block."""
+    conv = HigherOrderSpectralConv(4, (3, 3), order, mode_set=mode_set)
     block, v = ModernBlock(conv, expansion=2, drop_path=0.5).eval(), torch.randn(2, 7, 8, 4)
     expected = block(v)
-    calls: list[str] = []
+    calls: list[tuple[int, ...]] = []
 
-    def counted(name: str) -> None:
-        plain = getattr(kernels, f"{name}_plain")
-        monkeypatch.setattr(kernels, name, lambda *inputs: calls.append(name) or plain(*inputs))
+    def counted(*inputs: Any) -> Tensor:
+        calls.append(tuple(inputs[0].shape))
+        return kernels.modern_block_plain(*inputs)
 
-    counted("norm_factors_product")
-    counted("norm_mlp_residual")
+    monkeypatch.setattr(kernels, "modern_block", counted)
     monkeypatch.setattr(kernels, "supported", lambda *_: True)
     assert torch.allclose(block(v), expected, atol=1e-6)
-    assert calls == ["norm_factors_product", "norm_mlp_residual"]
+    assert calls == [(2, 7, 8, 4)]
     calls.clear()
-    block.train()(v)  # stochastic depth runs through the plain path
-    block.eval().conv.dealias = True  # and so does dealiasing
+    block.train()(v)  # stochastic depth runs through the plain path,
+    block.eval()
+    for name, value in (("dealias", True), ("domain_padding", 0.5), ("method", "fft")):  # and so do these
+        kept = getattr(conv, name)
+        setattr(conv, name, value)
+        block(v)
+        setattr(conv, name, kept)
+    conv.transform_dtype = torch.bfloat16
     block(v)
     assert calls == []
 

@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,11 @@ import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError
+from hofno.geometry import ModeSet, wavenumbers
 from hofno.layers import kernels
+from hofno.transforms import fourier
+
+Matrices = tuple[Tensor, Tensor, Tensor, Tensor]
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -71,103 +74,120 @@ def assert_equals_plain(
         assert relative(gradient, expected) < 1e-5
 
 
-def factor_inputs(rows: tuple[int, ...], channels: int, order: int) -> list[Tensor]:
-    return draw((*rows, channels), (channels,), (order * channels, channels), (order * channels,))
+def block_inputs(
+    points: tuple[int, int],
+    modes: tuple[int, int],
+    channels: int,
+    order: int,
+    hidden: int,
+    mode_set: ModeSet = "symmetric",
+) -> list[Tensor]:
+    kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
+    return draw(
+        (2, *points, channels),
+        (channels,),
+        (order * channels, channels),
+        (order * channels,),
+        (*kept, channels, 2),
+        (channels,),
+        (hidden, channels),
+        (hidden,),
+        (channels, hidden),
+        (channels,),
+    )
 
 
-def mlp_inputs(rows: tuple[int, ...], channels: int, hidden: int) -> list[Tensor]:
-    return draw((*rows, channels), (channels,), (hidden, channels), (hidden,), (channels, hidden), (channels,))
+def matrices_of(inputs: Sequence[Tensor], modes: tuple[int, int], mode_set: ModeSet = "symmetric") -> Matrices:
+    x = inputs[0]
+    return fourier.plane_matrices((x.shape[1], x.shape[2]), modes, mode_set, x)
 
 
-def fused_factors(order: int) -> Callable[..., Tensor]:
-    return partial(kernels.norm_factors_product, order=order, eps=EPS)
+def fused_block(modes: tuple[int, int], mode_set: ModeSet = "symmetric") -> Callable[..., Tensor]:
+    return lambda *inputs: kernels.modern_block(*inputs, matrices_of(inputs, modes, mode_set), EPS)
 
 
-def plain_factors(order: int) -> Callable[..., Tensor]:
-    return partial(kernels.norm_factors_product_plain, order=order, eps=EPS)
+def plain_block(modes: tuple[int, int], mode_set: ModeSet = "symmetric") -> Callable[..., Tensor]:
+    return lambda *inputs: kernels.modern_block_plain(*inputs, matrices_of(inputs, modes, mode_set), EPS)
 
 
-def fused_mlp(*inputs: Tensor) -> Tensor:
-    x, gain, up_weight, up_bias, down_weight, down_bias = inputs
-    return kernels.norm_mlp_residual(x, gain, up_weight, up_bias, down_weight, down_bias, EPS)
-
-
-def plain_mlp(*inputs: Tensor) -> Tensor:
-    x, gain, up_weight, up_bias, down_weight, down_bias = inputs
-    return kernels.norm_mlp_residual_plain(x, gain, up_weight, up_bias, down_weight, down_bias, EPS)
-
-
-def assert_factors(rows: tuple[int, ...], channels: int, order: int) -> None:
-    assert_equals_plain(fused_factors(order), plain_factors(order), factor_inputs(rows, channels, order))
-
-
-def assert_mlp(rows: tuple[int, ...], channels: int, hidden: int) -> None:
-    assert_equals_plain(fused_mlp, plain_mlp, mlp_inputs(rows, channels, hidden))
+def assert_block(
+    points: tuple[int, int], modes: tuple[int, int], channels: int, order: int, hidden: int, mode_set: ModeSet
+) -> None:
+    inputs = block_inputs(points, modes, channels, order, hidden, mode_set)
+    assert_equals_plain(fused_block(modes, mode_set), plain_block(modes, mode_set), inputs)
 
 
 @runs_kernels
-@pytest.mark.parametrize("channels", [16, 32, 64])
-@pytest.mark.parametrize("order", [1, 2, 3, 5])
-def test_norm_factors_product(channels: int, order: int) -> None:
-    assert_factors((5, 14), channels, order)
+@pytest.mark.parametrize("order", [1, 2, 3, 5, 8])
+def test_every_order(order: int) -> None:
+    assert_block((6, 8), (2, 3), 16, order, 32, "symmetric")
 
 
 @runs_kernels
-@pytest.mark.parametrize("order", [6, 8])  # the weight gradients take two passes; at 8 the weights are read per block
-def test_norm_factors_product_of_high_order(order: int) -> None:
-    assert_factors((70,), 64, order)
+@pytest.mark.parametrize(("channels", "hidden"), [(16, 16), (32, 64), (32, 128), (64, 32)])
+def test_every_width(channels: int, hidden: int) -> None:
+    assert_block((4, 8), (2, 2), channels, 2, hidden, "reference")
 
 
 @runs_kernels
 @pytest.mark.parametrize(
-    ("channels", "hidden"), [(16, 16), (16, 64), (16, 256), (32, 128), (64, 32), (64, 128), (64, 256)]
+    ("points", "modes", "mode_set"),
+    [
+        ((5, 7), (2, 3), "symmetric"),  # several rows in a tile that they do not fill
+        ((3, 16), (2, 8), "symmetric"),  # image rows that do not fill the last tile
+        ((4, 70), (2, 5), "reference"),  # a row wider than a tile
+        ((9, 4), (4, 2), "reference"),
+        ((1, 2), (1, 1), "symmetric"),
+    ],
 )
-def test_norm_mlp_residual(channels: int, hidden: int) -> None:
-    assert_mlp((2, 35), channels, hidden)
+def test_every_grid(points: tuple[int, int], modes: tuple[int, int], mode_set: ModeSet) -> None:
+    assert_block(points, modes, 16, 2, 16, mode_set)
 
 
 @runs_kernels
-@pytest.mark.parametrize("rows", [1, 32, 300])  # less than a block, a whole one, several per program
-def test_any_number_of_rows(rows: int) -> None:
-    assert_factors((rows,), 16, 3)
-    assert_mlp((rows,), 16, 32)
+def test_many_points_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hofno.layers.kernels import outer
+
+    monkeypatch.setattr(outer, "SHARES", 3)
+    assert_block((9, 17), (2, 2), 16, 2, 16, "symmetric")
 
 
-@runs_kernels
-def test_weights_read_per_block_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hofno.layers.kernels import norm_factors, norm_mlp
-
-    for module in (norm_factors, norm_mlp):
-        monkeypatch.setattr(module, "shared_memory", lambda device: 0)
-    assert_factors((70,), 16, 3)
-    assert_mlp((70,), 16, 128)
-
-
-@pytest.mark.skipif(not INTERPRETED, reason="only the interpreter multiplies exactly whatever the precision asked for")
-def test_block_sizes_of_the_tensor_core_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    from hofno.layers.kernels import norm_factors, norm_mlp
-
-    for module in (norm_factors, norm_mlp):
-        monkeypatch.setattr(module, "dot_precision", lambda x: "tf32")
-    for order in (1, 5, 6, 8):
-        assert_factors((70,), 64, order)
-    for hidden in (16, 128, 256):
-        assert_mlp((70,), 64, hidden)
+@pytest.mark.skipif(DEVICE != "cuda", reason="the interpreter has no bfloat16")
+def test_operands_in_bfloat16_under_autocast() -> None:
+    inputs = block_inputs((16, 16), (4, 4), 64, 3, 128)
+    exact = plain_block((4, 4))(*(t.detach().double() for t in inputs))
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        value = fused_block((4, 4))(*inputs)
+    assert value.dtype == torch.float32
+    assert 1e-5 < relative(value.detach(), exact) < 2e-2
+    gradients = torch.autograd.grad(value.square().mean(), inputs)
+    doubles = [t.detach().double().requires_grad_() for t in inputs]
+    references = torch.autograd.grad(plain_block((4, 4))(*doubles).square().mean(), doubles)
+    assert all(relative(g, r) < 3e-2 for g, r in zip(gradients, references, strict=True))
 
 
 @runs_kernels
 def test_a_factor_that_is_zero_has_a_gradient() -> None:
-    x, gain, weight, bias = factor_inputs((70,), 16, 3)
+    inputs = block_inputs((4, 8), (2, 2), 16, 3, 16)
     with torch.no_grad():
-        weight[16:32] = 0.0
-        bias[16:32] = 0.0
-    assert kernels.norm_factors_product(x, gain, weight, bias, 3, EPS).abs().max() == 0
-    doubles = [t.detach().double().requires_grad_() for t in (x, gain, weight, bias)]
-    kernels.norm_factors_product(x, gain, weight, bias, 3, EPS).sum().backward()  # upstream is an expanded scalar
-    plain_factors(3)(*doubles).sum().backward()
-    assert weight.grad is not None
+        inputs[2][16:32] = 0.0
+        inputs[3][16:32] = 0.0
+    doubles = [t.detach().double().requires_grad_() for t in inputs]
+    fused_block((2, 2))(*inputs).sum().backward()  # upstream is an expanded scalar
+    plain_block((2, 2))(*doubles).sum().backward()
+    assert inputs[2].grad is not None
     assert doubles[2].grad is not None
-    assert relative(weight.grad, doubles[2].grad) < 1e-5
+    assert inputs[2].grad[16:32].abs().max() > 0
+    assert relative(inputs[2].grad, doubles[2].grad) < 1e-5
+
+
+@runs_kernels
+def test_gelu_is_the_exact_one() -> None:
+    """Down to the tails, where the value is a small difference."""
+    inputs = block_inputs((2, 8), (1, 1), 16, 1, 16)
+    with torch.no_grad():
+        inputs[7].copy_(torch.linspace(-6, 6, 16))  # biases before the gelu
+    assert_equals_plain(fused_block((1, 1)), plain_block((1, 1)), inputs)
 
 
 @runs_kernels
@@ -191,77 +211,66 @@ def test_every_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def poisoned_like(tensor: Tensor) -> Tensor:
         return torch.full_like(tensor, float("nan"))
 
-    def poisoned(tensor: Tensor, *size: int, device: str | None = None) -> Tensor:
-        return torch.full(size, float("nan"), dtype=tensor.dtype, device=device or tensor.device)
+    def poisoned(tensor: Tensor, *size: int, dtype: torch.dtype | None = None, device: str | None = None) -> Tensor:
+        return torch.full(size, float("nan"), dtype=dtype or tensor.dtype, device=device or tensor.device)
 
-    factors, mlp = factor_inputs((70,), 64, 6), mlp_inputs((70,), 64, 256)
-    filtering = draw((2, 2, 13, 16), (13, 16, 2))
+    block, filtering = block_inputs((5, 7), (2, 3), 16, 2, 32), draw((2, 2, 13, 16), (13, 16, 2))
     with monkeypatch.context() as patch:
         patch.setattr(torch, "empty_like", poisoned_like)
         patch.setattr(Tensor, "new_empty", poisoned)
         outputs: list[Tensor] = []
-        for inputs, fused in (
-            (factors, fused_factors(6)),
-            (mlp, fused_mlp),
-            (filtering, kernels.mode_filter),
-        ):
+        for inputs, fused in ((block, fused_block((2, 3))), (filtering, kernels.mode_filter)):
             value = fused(*inputs)
             outputs += [value, *torch.autograd.grad(value, inputs, torch.ones_like(value))]
-    assert len(outputs) == 5 + 7 + 3
+    assert len(outputs) == 11 + 3
     assert all(output.isfinite().all() for output in outputs)
 
 
 @runs_kernels
-def test_input_gradient_is_left_out_where_not_needed() -> None:
-    x, gain, weight, bias = factor_inputs((70,), 16, 2)
-    kernels.norm_factors_product(x.detach(), gain, weight, bias, 2, EPS).sum().backward()
-    assert x.grad is None
-    assert gain.grad is not None
-
-
-@runs_kernels
 def test_gradients_are_the_same_bits_every_time() -> None:
-    inputs = factor_inputs((300,), 16, 3)
-    fused = fused_factors(3)
+    inputs = block_inputs((9, 17), (2, 2), 16, 2, 16)
+    fused = fused_block((2, 2))
     first, second = (torch.autograd.grad(fused(*inputs).square().sum(), inputs) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 @runs_kernels
 def test_shapes_that_do_not_fit_are_refused() -> None:
-    x, gain, weight, bias = factor_inputs((8,), 16, 2)
-    with pytest.raises(ShapeError, match="weight"):
-        kernels.norm_factors_product(x, gain, weight[:-1], bias, 2, EPS)
-    with pytest.raises(ShapeError, match="order"):
-        kernels.norm_factors_product(x, gain, weight, bias, 9, EPS)
-    with pytest.raises(ShapeError, match="channels"):
-        kernels.norm_factors_product(x[:, :12].contiguous(), gain, weight, bias, 2, EPS)
-    with pytest.raises(ShapeError, match="hidden"):
-        fused_mlp(*mlp_inputs((8,), 16, 24))
+    inputs = block_inputs((4, 8), (2, 2), 16, 2, 16)
+    for place, name in ((2, "factors.weight"), (4, "filter"), (6, "up.weight"), (9, "down.bias")):
+        wrong = [*inputs]
+        wrong[place] = inputs[place][:-1]
+        with pytest.raises(ShapeError, match=name):
+            fused_block((2, 2))(*wrong)
     with pytest.raises(ShapeError, match="spectrum"):
-        kernels.mode_filter(x, weight)
+        kernels.mode_filter(inputs[2], inputs[2])
 
 
 def test_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    x = torch.zeros(2, 8, 8, 64)
-    assert kernels.supported(x, order=2, hidden=128)
-    assert kernels.supported(x[..., :16].contiguous(), order=8, hidden=16)
-    assert not kernels.supported(x, order=9, hidden=128)
-    assert not kernels.supported(x, order=0, hidden=128)
-    assert not kernels.supported(x, order=2, hidden=96)
-    assert not kernels.supported(x, order=2, hidden=512)
-    assert not kernels.supported(x.double(), order=2, hidden=128)
-    assert not kernels.supported(x[:0], order=2, hidden=128)
-    assert not kernels.supported(x.transpose(1, 2), order=2, hidden=128)
-    assert not kernels.supported(x[..., :24].contiguous(), order=2, hidden=128)
+    x, kept = torch.zeros(2, 8, 8, 64), (7, 4)
+    assert kernels.supported(x, 2, 128, kept)
+    assert kernels.supported(x[..., :16].contiguous(), 8, 16, kept)
+    assert not kernels.supported(x, 9, 128, kept)
+    assert not kernels.supported(x, 0, 128, kept)
+    assert not kernels.supported(x, 2, 96, kept)
+    assert not kernels.supported(x, 2, 512, kept)
+    assert not kernels.supported(x, 2, 128, (7, 65))
+    assert not kernels.supported(x.double(), 2, 128, kept)
+    assert not kernels.supported(x[:0], 2, 128, kept)
+    assert not kernels.supported(x.transpose(1, 2), 2, 128, kept)
+    assert not kernels.supported(x[..., :24].contiguous(), 2, 128, kept)
+    assert not kernels.supported(x[0], 2, 128, kept)
+    assert not kernels.supported(torch.zeros(1, 4, 129, 16), 2, 16, kept)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert not kernels.supported(x, order=2, hidden=128)
+        assert kernels.supported(x, 2, 128, kept)
+    with torch.autocast("cpu", dtype=torch.float16):
+        assert not kernels.supported(x, 2, 128, kept)
     monkeypatch.delenv("TRITON_INTERPRET")
-    assert not kernels.supported(x, order=2, hidden=128)
+    assert not kernels.supported(x, 2, 128, kept)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(kernels, "triton_is_installed", lambda: False)
-    assert not kernels.supported(x, order=2, hidden=128)
+    assert not kernels.supported(x, 2, 128, kept)
 
 
 def in_own_process(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:

@@ -16,14 +16,19 @@ from torch import Tensor, nn
 from hofno.errors import SpecError
 from hofno.layers import kernels
 from hofno.layers.factors import DenseFactors
+from hofno.layers.filters import DepthwiseFilter
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.spectral import HigherOrderSpectralConv
+from hofno.transforms import fourier
 
 BACKBONES = ("modern", "classic")
 
 
 class ModernBlock(nn.Module):
-    """v + H(norm v), then v + MLP(norm v), each branch with DropPath."""
+    """v + H(norm v), then v + MLP(norm v), each branch with DropPath.
+
+    Where norms run inside what follows them (on a GPU and on the CPU), forward hooks of the parts do not fire.
+    """
 
     def __init__(self, conv: HigherOrderSpectralConv, expansion: int, drop_path: float) -> None:
         super().__init__()
@@ -38,29 +43,46 @@ class ModernBlock(nn.Module):
         if self.training and self.drop.rate > 0.0:
             v = v + self.drop(self.conv(self.norm1(v)))
             return v + self.drop(self.mlp(self.norm2(v)))
-        v = self.conv(self.norm1(v), add=v)
-        return self.mlp(self.norm2(v), add=v)
+        factors = self.conv.factors
+        if isinstance(factors, DenseFactors) and not self.conv.dealias and factors.fuses(v, self.norm1):
+            self.conv.check(v)
+            v = self.conv.convolve_product(factors(v, self.norm1), add=v)
+            return self.mlp.residual(v, self.norm2, spent=True)
+        return self.mlp.residual(self.conv(self.norm1(v), add=v), self.norm2)
 
     def _fusable(self, v: Tensor) -> bool:
+        conv = self.conv
         return (
             not torch.compiler.is_compiling()
-            and isinstance(self.conv.factors, DenseFactors)
-            and not self.conv.dealias
+            and isinstance(conv.factors, DenseFactors)
+            and isinstance(conv.filter, DepthwiseFilter)
+            and conv.domain_padding == 0.0
+            and not conv.dealias
+            and conv.transform_dtype in (None, torch.float32)
+            and conv.method != "fft"
             and not (self.training and self.drop.rate > 0.0)
-            and kernels.supported(v, self.conv.order, self.mlp.up.out_features)
+            and kernels.supported(v, conv.order, self.mlp.up.out_features, tuple(conv.filter.weight.shape[:-2]))
         )
 
     def _fused(self, v: Tensor) -> Tensor:
-        self.conv.check(v)
-        factors = self.conv.factors
-        assert isinstance(factors, DenseFactors)
-        z = kernels.norm_factors_product(
-            v, self.norm1.weight, factors.linear.weight, factors.linear.bias, self.conv.order, self.norm1.eps
-        )
-        v = self.conv.convolve_product(z, add=v)
-        up, down = self.mlp.up, self.mlp.down
-        return kernels.norm_mlp_residual(
-            v, self.norm2.weight, up.weight, up.bias, down.weight, down.bias, self.norm2.eps
+        conv, up, down = self.conv, self.mlp.up, self.mlp.down
+        conv.check(v)
+        assert isinstance(conv.factors, DenseFactors)
+        linear = conv.factors.linear
+        matrices = fourier.plane_matrices(tuple(v.shape[1:3]), conv.modes, conv.mode_set, v)
+        return kernels.modern_block(
+            v,
+            self.norm1.weight,
+            linear.weight,
+            linear.bias,
+            conv.filter.weight,
+            self.norm2.weight,
+            up.weight,
+            up.bias,
+            down.weight,
+            down.bias,
+            matrices,
+            self.norm1.eps,
         )
 
 

@@ -16,7 +16,7 @@ a derivative or an inverse Laplacian of the input; `hofno.layers.spectral` evalu
 from __future__ import annotations
 
 import re
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
-from hofno.layers.parts import differentiated, lean, plain_backward, scratch, tiles
+from hofno.layers.parts import RMSNorm, UnitRows, differentiated, lean, plain_backward, scratch, tile_rows, tiles
 
 KINDS = ("dense", "identity", "diagonal", "low-rank(r)", "diagonal+low-rank(r)", "shared", "spectral")
 
@@ -54,40 +54,57 @@ def product(stacked: Tensor, order: int) -> Tensor:
     return reduce(torch.mul, stacked.chunk(order, dim=-1))
 
 
+def _dense(v: Tensor, weight: Tensor, bias: Tensor, gain: Tensor | None, order: int, eps: float) -> Tensor:
+    """Product of the dense factors of v, or where a gain is given of norm v."""
+    h = v if gain is None else F.rms_norm(v, (v.shape[-1],), gain, eps)
+    return product(F.linear(h, weight, bias), order)
+
+
 class _TiledProduct(torch.autograd.Function):
-    """Product of the dense factors of (rows, c) in tiles, see `hofno.layers.parts`; in training they are kept."""
+    """`_dense` of (rows, c) in tiles of rows, see `hofno.layers.parts`; in training the factors are kept."""
 
     @staticmethod
-    def forward(ctx: Any, v: Tensor, weight: Tensor, bias: Tensor, order: int, keep: bool) -> Tensor:
+    def forward(
+        ctx: Any, v: Tensor, weight: Tensor, bias: Tensor, gain: Tensor | None, order: int, eps: float, keep: bool
+    ) -> Tensor:
         rows, stacked = v.shape[0], weight.shape[0]
-        kept = v.new_empty(rows, stacked) if keep else scratch(v, stacked)
+        step = tile_rows(stacked)
+        units = UnitRows(v, gain, eps, step)
+        folded = units.fold(weight).T
+        kept = v.new_empty(rows, stacked) if keep else scratch(v, step, stacked)
         z = v.new_empty(rows, stacked // order)
-        for part in tiles(rows, stacked):
+        for part in tiles(rows, step):
             p = kept[part] if keep else kept[: part.stop - part.start]
-            first, second, *others = torch.mm(v[part], weight.T, out=p).add_(bias).chunk(order, dim=-1)
+            first, second, *others = torch.mm(units[part], folded, out=p).add_(bias).chunk(order, dim=-1)
             torch.mul(first, second, out=z[part])
             for other in others:
                 z[part].mul_(other)
         if keep:
-            ctx.save_for_backward(v, weight, bias, kept)
-            ctx.order = order
+            ctx.save_for_backward(v, weight, bias, gain, units.inverse, kept)
+            ctx.order, ctx.eps = order, eps
         return z
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        v, weight, bias, kept = ctx.saved_tensors
+        v, weight, bias, gain, inverse, kept = ctx.saved_tensors
         (grad,) = grads
         if torch.is_grad_enabled():
-            return *plain_backward(lambda *a: product(F.linear(*a), ctx.order), (v, weight, bias), grad), None, None
+            formula = partial(_dense, order=ctx.order, eps=ctx.eps)
+            return *plain_backward(formula, (v, weight, bias, gain), grad), None, None, None
+        step = tile_rows(kept.shape[1])
+        units = UnitRows(v, gain, ctx.eps, step, inverse)
+        folded = units.fold(weight)
         d_v, d_weight, d_bias = torch.empty_like(v), torch.zeros_like(weight), torch.zeros_like(bias)
-        d_kept = scratch(v, kept.shape[1])
-        for part in tiles(*kept.shape):
-            d = d_kept[: part.stop - part.start]
+        d_kept = scratch(v, step, kept.shape[1])
+        for part in tiles(v.shape[0], step):
+            d, unit = d_kept[: part.stop - part.start], units[part]
             _all_but_one(grad[part], kept[part].chunk(ctx.order, dim=-1), d.chunk(ctx.order, dim=-1))
-            d_weight.addmm_(d.T, v[part])
+            d_weight.addmm_(d.T, unit)
             d_bias.add_(d.sum(0))
-            torch.mm(d, weight, out=d_v[part])
-        return d_v, d_weight, d_bias, None, None
+            torch.mm(d, folded, out=d_v[part])
+            units.backward_(d_v[part], unit, part)
+        d_weight, d_gain = units.unfold(d_weight, weight)
+        return d_v, d_weight, d_bias, d_gain, None, None, None
 
 
 def _all_but_one(grad: Tensor, factors: tuple[Tensor, ...], out: tuple[Tensor, ...]) -> None:
@@ -115,12 +132,17 @@ class DenseFactors(PointwiseFactors):
         self.order = order
         self.linear = nn.Linear(width, order * width)
 
-    def forward(self, v: Tensor) -> Tensor:
-        weight, bias = self.linear.weight, self.linear.bias
-        if self.order > 1 and lean(v, weight):
-            keep = differentiated(v, weight, bias)
-            return _TiledProduct.apply(v.reshape(-1, v.shape[-1]), weight, bias, self.order, keep).view(v.shape)
-        return product(self.linear(v), self.order)
+    def forward(self, v: Tensor, norm: RMSNorm | None = None) -> Tensor:
+        """The product for v, or for norm(v); where this `fuses`, hooks of `norm` do not fire."""
+        if self.fuses(v, norm):
+            gain, eps = (None, 0.0) if norm is None else (norm.weight, norm.eps)
+            inputs = (v.reshape(-1, v.shape[-1]), self.linear.weight, self.linear.bias, gain)
+            return _TiledProduct.apply(*inputs, self.order, eps, differentiated(*inputs)).view(v.shape)
+        return product(self.linear(v if norm is None else norm(v)), self.order)
+
+    def fuses(self, v: Tensor, norm: RMSNorm | None = None) -> bool:
+        """Whether norm, factors and product of v run as one, in tiles."""
+        return self.order > 1 and lean(v, self.linear.weight) and (norm is None or lean(v, norm.weight))
 
     def at_zero(self) -> Tensor:
         return product(self.linear.bias, self.order)

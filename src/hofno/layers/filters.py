@@ -55,7 +55,7 @@ class _LeanMultiply(torch.autograd.Function):
         d_spectrum = _multiply_parts(grad, wr, wi, -1)  # by the conjugate
         d_real = (spectrum * grad).sum((0, 1))
         d_imag = (spectrum[:, 0] * grad[:, 1]).addcmul_(spectrum[:, 1], grad[:, 0], value=-1).sum(0)
-        return d_spectrum, torch.stack((d_real, d_imag), -1)
+        return d_spectrum, torch.view_as_real(torch.complex(d_real, d_imag))
 
 
 class SpectralFilter(nn.Module):

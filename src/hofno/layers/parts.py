@@ -3,8 +3,8 @@ r"""The small parts of a block: RMSNorm, DropPath, MLP. All on channel-last tens
 On the CPU an elementwise pass over a wide tensor, with the memory asked of the system for its result, costs a good part
 of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to
 the plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP
-runs over tiles of rows and uses one tile's room for what is wide again and again. `lean` says where they may run;
-elsewhere, and for derivatives of derivatives, the plain formula does.
+runs over tiles of rows and uses one tile's room for what is wide again and again, and a norm before it can run inside
+the tiles. `lean` says where they may run; elsewhere, and for derivatives of derivatives, the plain formula does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.autograd.forward_ad import unpack_dual
 from hofno.errors import SpecError
 
 EPSILON = 1e-6
-TILE = 2**21  # numbers in the widest tensor of one tile: 8 MiB of float32
+TILE = 2**20  # numbers in the widest tensor of one tile: 4 MiB of float32
 
 
 def lean(x: Tensor, weight: Tensor) -> bool:
@@ -40,46 +40,50 @@ def lean(x: Tensor, weight: Tensor) -> bool:
     )
 
 
-def differentiated(*tensors: Tensor) -> bool:
+def differentiated(*tensors: Tensor | None) -> bool:
     """Whether a gradient with respect to one of these may be asked for."""
-    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def tile_rows(width: int) -> int:
-    """How many rows of `width` numbers make a tile."""
+    """How many rows make a tile where the widest tensor has `width` columns."""
     return max(1, TILE // width)
 
 
-def tiles(rows: int, width: int) -> Iterator[slice]:
-    """Slices of consecutive rows, a tile each."""
-    step = tile_rows(width)
+def tiles(rows: int, step: int) -> Iterator[slice]:
+    """Slices of `step` consecutive rows; the last one may be shorter."""
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
-def scratch(like: Tensor, width: int) -> Tensor:
-    """Room for one tile of rows of `width` numbers, for any tile of the rows of `like`."""
-    return like.new_empty(min(like.shape[0], tile_rows(width)), width)
+def scratch(like: Tensor, step: int, width: int) -> Tensor:
+    """Room for `width` numbers in every row of any tile of `like`."""
+    return like.new_empty(min(like.shape[0], step), width)
 
 
 def plain_backward(
-    formula: Callable[..., Tensor], inputs: tuple[Tensor, ...], grad: Tensor
+    formula: Callable[..., Tensor], inputs: tuple[Tensor | None, ...], grad: Tensor
 ) -> tuple[Tensor | None, ...]:
     """Gradients of `formula` as functions that can be differentiated again."""
-    wanted = [x for x in inputs if x.requires_grad]
+    wanted = [x for x in inputs if x is not None and x.requires_grad]
     found = iter(torch.autograd.grad(formula(*inputs), wanted, grad, create_graph=True))
-    return tuple(next(found) if x.requires_grad else None for x in inputs)
+    return tuple(next(found) if x is not None and x.requires_grad else None for x in inputs)
 
 
 def _rms_norm(v: Tensor, gain: Tensor, eps: float) -> Tensor:
     return F.rms_norm(v, (v.shape[-1],), gain, eps)
 
 
+def _inverse_rms(v: Tensor, eps: float) -> Tensor:
+    """1 / sqrt(mean_c v^2 + eps), (..., 1)."""
+    mean_square = torch.linalg.vector_norm(v, dim=-1, keepdim=True).square_().div_(v.shape[-1])
+    return mean_square.add_(eps).rsqrt_()
+
+
 class _LeanNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, gain: Tensor, eps: float) -> Tensor:
-        mean_square = torch.linalg.vector_norm(v, dim=-1, keepdim=True).square_().div_(v.shape[-1])
-        inverse = mean_square.add_(eps).rsqrt_()  # (..., 1)
+        inverse = _inverse_rms(v, eps)
         ctx.save_for_backward(v, gain, inverse)
         ctx.eps = eps
         return torch.mul(v, inverse).mul_(gain)
@@ -97,6 +101,47 @@ class _LeanNorm(torch.autograd.Function):
         along = torch.mv(rows, gain).div_(-v.shape[-1]).view_as(inverse)
         d_v = torch.mul(grad, gain, out=both).addcmul_(unit, along).mul_(inverse)
         return d_v, d_gain, None
+
+
+class UnitRows:
+    """The rows of v (rows, c) over their root mean square, a tile at a time, for the linear map after a norm.
+
+    W (gain * u) = (W gain) u: the gain goes into the weight once, and a tile takes one product with a number for each
+    row. That number, `inverse`, is all that the backward pass needs besides v. Without a gain there is no norm, and the
+    rows are those of v.
+    """
+
+    def __init__(self, v: Tensor, gain: Tensor | None, eps: float, step: int, inverse: Tensor | None = None) -> None:
+        self.v, self.gain = v, gain
+        self.inverse = _inverse_rms(v, eps) if inverse is None and gain is not None else inverse  # (rows, 1)
+        self.room = None if gain is None else scratch(v, step, v.shape[1])
+
+    def __getitem__(self, part: slice) -> Tensor:
+        """The rows of one tile, until the next tile is asked for."""
+        if self.inverse is None or self.room is None:
+            return self.v[part]
+        return torch.mul(self.v[part], self.inverse[part], out=self.room[: part.stop - part.start])
+
+    def fold(self, weight: Tensor) -> Tensor:
+        """The weight for these rows."""
+        return weight if self.gain is None else weight * self.gain
+
+    def unfold(self, d_folded: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Gradients of the weight and of the gain, from that of the folded weight."""
+        if self.gain is None:
+            return d_folded, None
+        return d_folded * self.gain, (d_folded * weight).sum(0)
+
+    def backward_(self, d: Tensor, unit: Tensor, part: slice, add: Tensor | None = None) -> None:
+        """Turn `d`, the gradient of the rows `unit` of a tile, into the gradient of the same rows of v, plus `add`."""
+        if self.inverse is None:
+            return
+        along = (d * unit).sum(1, keepdim=True).div_(-d.shape[1])
+        d.addcmul_(unit, along)
+        if add is None:
+            d.mul_(self.inverse[part])
+        else:
+            torch.addcmul(add, d, self.inverse[part], out=d)
 
 
 class RMSNorm(nn.Module):
@@ -129,9 +174,13 @@ class DropPath(nn.Module):
         return v * (keep.to(v.dtype) / (1.0 - self.rate))
 
 
-def _mlp(v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, add: Tensor | None = None) -> Tensor:
-    out = F.linear(F.gelu(F.linear(v, up, up_bias)), down, down_bias)
-    return out if add is None else out + add
+def _mlp(
+    v: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor, gain: Tensor | None, eps: float
+) -> Tensor:
+    """MLP(v), or where a gain is given v + MLP(norm v)."""
+    h = v if gain is None else _rms_norm(v, gain, eps)
+    out = F.linear(F.gelu(F.linear(h, up, up_bias)), down, down_bias)
+    return out if gain is None else v + out
 
 
 class _TiledMLP(torch.autograd.Function):
@@ -145,49 +194,58 @@ class _TiledMLP(torch.autograd.Function):
         up_bias: Tensor,
         down: Tensor,
         down_bias: Tensor,
-        add: Tensor | None,
+        gain: Tensor | None,
+        eps: float,
         keep: bool,
+        overwrite: bool,
     ) -> Tensor:
         rows, hidden = v.shape[0], up.shape[0]
-        active = scratch(v, hidden)  # (tile, hidden)
+        step = tile_rows(hidden)
+        units = UnitRows(v, gain, eps, step)
+        weight = units.fold(up).T
+        active = scratch(v, step, hidden)
         kept = v.new_empty(rows, hidden) if keep else None
-        out = v.new_empty(rows, down.shape[0])
-        for part in tiles(rows, hidden):
+        out = v if overwrite else v.new_empty(rows, down.shape[0])
+        for part in tiles(rows, step):
             a = active[: part.stop - part.start]
             h = a if kept is None else kept[part]
-            torch.mm(v[part], up.T, out=h).add_(up_bias)
+            torch.mm(units[part], weight, out=h).add_(up_bias)
             torch.ops.aten.gelu.out(h, out=a)
-            if add is None:
+            if gain is None:
                 out[part] = down_bias
             else:
-                torch.add(add[part], down_bias, out=out[part])
+                torch.add(v[part], down_bias, out=out[part])
             out[part].addmm_(a, down.T)
-        ctx.save_for_backward(v, up, up_bias, down, down_bias, add, kept)
+        if keep:
+            ctx.save_for_backward(v, up, up_bias, down, down_bias, gain, units.inverse, kept)
+            ctx.eps = eps
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        v, up, up_bias, down, down_bias, add, kept = ctx.saved_tensors
+        v, up, up_bias, down, down_bias, gain, inverse, kept = ctx.saved_tensors
         (grad,) = grads
         if torch.is_grad_enabled():
-            inputs = (v, up, up_bias, down, down_bias)
-            if add is None:
-                return *plain_backward(_mlp, inputs, grad), None, None
-            return *plain_backward(_mlp, (*inputs, add), grad), None
-        hidden = up.shape[0]
-        active, d_hidden = scratch(v, hidden), scratch(v, hidden)
+            inputs = (v, up, up_bias, down, down_bias, gain)
+            return *plain_backward(partial(_mlp, eps=ctx.eps), inputs, grad), None, None, None
+        step = tile_rows(up.shape[0])
+        units = UnitRows(v, gain, ctx.eps, step, inverse)
+        weight = units.fold(up)
+        active = scratch(v, step, up.shape[0])
         d_v = torch.empty_like(v)
         d_up, d_up_bias, d_down = torch.zeros_like(up), torch.zeros_like(up_bias), torch.zeros_like(down)
-        for part in tiles(v.shape[0], hidden):
-            a, d = active[: part.stop - part.start], d_hidden[: part.stop - part.start]
-            torch.ops.aten.gelu.out(kept[part], out=a)
+        for part in tiles(v.shape[0], step):
+            a, h, unit = active[: part.stop - part.start], kept[part], units[part]
+            torch.ops.aten.gelu.out(h, out=a)
             d_down.addmm_(grad[part].T, a)
             torch.mm(grad[part], down, out=a)
-            torch.ops.aten.gelu_backward.grad_input(a, kept[part], grad_input=d)
-            d_up.addmm_(d.T, v[part])
+            d = torch.ops.aten.gelu_backward.grad_input(a, h, grad_input=a)
             d_up_bias.add_(d.sum(0))
-            torch.mm(d, up, out=d_v[part])
-        return d_v, d_up, d_up_bias, d_down, grad.sum(0), None if add is None else grad, None
+            d_up.addmm_(d.T, unit)
+            torch.mm(d, weight, out=d_v[part])
+            units.backward_(d_v[part], unit, part, grad[part])
+        d_up, d_gain = units.unfold(d_up, up)
+        return d_v, d_up, d_up_bias, d_down, grad.sum(0), d_gain, None, None, None
 
 
 class MLP(nn.Module):
@@ -198,13 +256,22 @@ class MLP(nn.Module):
         self.up = nn.Linear(width, hidden)
         self.down = nn.Linear(hidden, out)
 
-    def forward(self, v: Tensor, add: Tensor | None = None) -> Tensor:
-        """The MLP of (..., width); `add`, of the shape of the result, is added to it in the same pass."""
+    def forward(self, v: Tensor) -> Tensor:
         if lean(v, self.up.weight):
-            weights = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
-            rows = None if add is None else add.reshape(-1, add.shape[-1])
-            keep = differentiated(v, *weights, *(() if rows is None else (rows,)))
-            out = _TiledMLP.apply(v.reshape(-1, v.shape[-1]), *weights, rows, keep)
-            return out.view(*v.shape[:-1], out.shape[-1])
-        out = self.down(F.gelu(self.up(v)))
-        return out if add is None else out + add
+            return self._tiled(v)
+        return self.down(F.gelu(self.up(v)))
+
+    def residual(self, v: Tensor, norm: RMSNorm, spent: bool = False) -> Tensor:
+        """v + MLP(norm v) of (..., width); a `spent` v is overwritten where there is no gradient to be found.
+
+        On the CPU this is one function, and hooks of the MLP and of the norm do not fire.
+        """
+        if lean(v, self.up.weight) and lean(v, norm.weight):
+            return self._tiled(v, norm.weight, norm.eps, spent)
+        return v + self(norm(v))
+
+    def _tiled(self, v: Tensor, gain: Tensor | None = None, eps: float = 0.0, spent: bool = False) -> Tensor:
+        inputs = (v.reshape(-1, v.shape[-1]), self.up.weight, self.up.bias, self.down.weight, self.down.bias, gain)
+        keep = differentiated(*inputs)
+        out = _TiledMLP.apply(*inputs, eps, keep, spent and not keep)
+        return out.view(*v.shape[:-1], out.shape[-1])

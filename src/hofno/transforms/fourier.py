@@ -197,6 +197,19 @@ def inverse(
     return field.reshape(batch, *points, channels)
 
 
+def plane_matrices(
+    points: Shape, modes: Shape, mode_set: ModeSet, like: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Matrices of a plane's last axis, (2M, n2) and back, (n2, 2M), then of its first, (2K, 2 n1) and back."""
+    (n1, n2), (first, last) = points, wavenumbers(modes, mode_set)
+    return (
+        _cached(("forward_last", n2, n2, last), lambda: _forward_last(n2, n2, last), like),
+        _cached(("inverse_last", n2, n2, last), lambda: _inverse_last(n2, n2, last), like),
+        _cached(("forward_leading", n1, n1, first), lambda: _forward_leading(n1, n1, first), like),
+        _cached(("inverse_leading", n1, n1, first), lambda: _inverse_leading(n1, n1, first), like),
+    )
+
+
 def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None) -> Tensor:
     """The trigonometric interpolant of `x` (zero up to `padded`) on a finer grid. (b, *n, c) -> (b, *fine, c)"""
     points = tuple(x.shape[1:-1])

@@ -1,11 +1,9 @@
-"""Fused kernels of the narrow higher-order block, each beside the plain PyTorch function it equals.
+"""Fused kernels of the narrow modern block, each beside the plain PyTorch function it equals.
 
-A block of width C <= 64 does so little arithmetic per number that its speed is the speed of memory. Each function here
-reads its activations once, keeps what lies between in registers, and recomputes it in the backward pass:
-
-- `norm_factors_product`:  z = p_1 * ... * p_m,  p_i = W_i h + b_i,  h = RMSNorm(x)
-- `norm_mlp_residual`:     y = x + W_down gelu(W_up h + b_up) + b_down
-- `mode_filter`:           one complex number per mode and channel times the spectrum
+A block of width C <= 64 does so little arithmetic per number that its speed is that of memory, launches and elementwise
+work. `modern_block` therefore reads its activations along image rows and columns once each, keeps what lies between in
+registers, and computes it again in the backward pass. `mode_filter` multiplies a spectrum by one complex number for
+each mode and channel, for every other network.
 
 The `_plain` versions define the values and run everywhere; the fused ones take what `supported` accepts. Triton is
 imported by the first fused call, never by importing this package.
@@ -24,6 +22,8 @@ from torch.nn import functional
 SUPPORTED_CHANNELS = (16, 32, 64)
 SUPPORTED_HIDDEN = (16, 32, 64, 128, 256)
 LARGEST_ORDER = 8
+LARGEST_AXIS = 128
+LARGEST_KEPT = 64
 
 
 @lru_cache(maxsize=1)
@@ -32,34 +32,39 @@ def triton_is_installed() -> bool:
     return find_spec("triton") is not None
 
 
-def supported(x: Tensor, order: int, hidden: int) -> bool:
-    """Whether the fused kernels take channel-last activations `x` of a block of this order and hidden MLP width.
-
-    On a CPU tensor the answer is yes only under Triton's interpreter (`TRITON_INTERPRET=1`), which is for tests.
-    """
+def _runs_on(x: Tensor) -> bool:
+    """On a CPU tensor the answer is yes only under Triton's interpreter (`TRITON_INTERPRET=1`), which is for tests."""
     return (
         triton_is_installed()
         and (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
         and x.dtype == torch.float32
-        and x.dim() >= 1
         and x.numel() > 0
         and x.is_contiguous()
+    )
+
+
+def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool:
+    """Whether `modern_block` takes channel-last activations `x` of a block of this order and hidden MLP width.
+
+    `kept` counts the wavenumbers kept on each axis. bfloat16 autocast is taken, other casts are not.
+    """
+    autocast = torch.is_autocast_enabled(x.device.type)
+    return (
+        _runs_on(x)
+        and x.dim() == 4
         and x.shape[-1] in SUPPORTED_CHANNELS
+        and max(x.shape[1:3]) <= LARGEST_AXIS
+        and len(kept) == 2
+        and max(kept) <= LARGEST_KEPT
         and hidden in SUPPORTED_HIDDEN
         and 1 <= order <= LARGEST_ORDER
-        and not torch.is_autocast_enabled(x.device.type)
+        and (not autocast or torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
     )
 
 
 def filter_supported(spectrum: Tensor) -> bool:
     """Whether the fused mode filter takes this spectrum; any shape does, in float32 on a GPU."""
-    return (
-        triton_is_installed()
-        and (spectrum.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
-        and spectrum.dtype == torch.float32
-        and spectrum.numel() > 0
-        and spectrum.is_contiguous()
-    )
+    return _runs_on(spectrum)
 
 
 def rms_norm_plain(x: Tensor, gain: Tensor, eps: float) -> Tensor:
@@ -67,58 +72,61 @@ def rms_norm_plain(x: Tensor, gain: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * gain
 
 
-def norm_factors_product(x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float) -> Tensor:
-    """z = prod_i (W_i h + b_i) of the normalised input, fused.
-
-    Shapes: x (..., C), gain (C,), weight (order*C, C) with the factors stacked as `nn.Linear` stores them,
-    bias (order*C,); z has the shape of x. Only x and the parameters are kept for the backward pass.
-    """
-    from hofno.layers.kernels.norm_factors import NormFactorsProduct
-
-    return NormFactorsProduct.apply(x, gain, weight, bias, order, eps)
-
-
-def norm_factors_product_plain(x: Tensor, gain: Tensor, weight: Tensor, bias: Tensor, order: int, eps: float) -> Tensor:
-    """What `norm_factors_product` computes, in plain PyTorch and any dtype."""
-    stacked = functional.linear(rms_norm_plain(x, gain, eps), weight, bias)  # (..., order*C)
-    first, *others = stacked.chunk(order, dim=-1)
-    product = first
-    for factor in others:
-        product = product * factor
-    return product
-
-
-def norm_mlp_residual(
+def modern_block(
     x: Tensor,
-    gain: Tensor,
-    up_weight: Tensor,
+    gain1: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    filter_: Tensor,
+    gain2: Tensor,
+    up: Tensor,
     up_bias: Tensor,
-    down_weight: Tensor,
+    down: Tensor,
     down_bias: Tensor,
+    matrices: tuple[Tensor, Tensor, Tensor, Tensor],
     eps: float,
 ) -> Tensor:
-    """y = x + W_down gelu(W_up h + b_up) + b_down of the normalised input, with the exact gelu, fused.
+    """v = x + F^-1 filter F prod_i (W_i h + b_i), h = RMSNorm(x); then v + MLP(RMSNorm(v)), fused.
 
-    Shapes: x (..., C), gain (C,), up_weight (H, C), up_bias (H,), down_weight (C, H), down_bias (C,); y has the shape
-    of x. Only x and the parameters are kept for the backward pass.
+    Shapes: x (b, n1, n2, C), gains (C,), weight (order*C, C) with the factors stacked as `nn.Linear` stores them, bias
+    (order*C,), filter (K, M, C, 2), up (H, C), down (C, H). `matrices` are those of the last axis, (2M, n2) and back,
+    (n2, 2M), then of the leading one, (2K, 2 n1) and back; the caller keeps them for later calls. Under bfloat16
+    autocast the factors and the MLP take their operands in bfloat16; transforms, sums and the result stay in float32.
     """
-    from hofno.layers.kernels.norm_mlp import NormMlpResidual
+    from hofno.layers.kernels.block import ModernBlock, transforms_of
 
-    return NormMlpResidual.apply(x, gain, up_weight, up_bias, down_weight, down_bias, eps)
+    transforms = transforms_of(matrices)
+    return ModernBlock.apply(  # pyright: ignore[reportReturnType]
+        x, gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias, transforms, eps
+    )
 
 
-def norm_mlp_residual_plain(
+def modern_block_plain(
     x: Tensor,
-    gain: Tensor,
-    up_weight: Tensor,
+    gain1: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    filter_: Tensor,
+    gain2: Tensor,
+    up: Tensor,
     up_bias: Tensor,
-    down_weight: Tensor,
+    down: Tensor,
     down_bias: Tensor,
+    matrices: tuple[Tensor, Tensor, Tensor, Tensor],
     eps: float,
 ) -> Tensor:
-    """What `norm_mlp_residual` computes, in plain PyTorch and any dtype."""
-    hidden = functional.gelu(functional.linear(rms_norm_plain(x, gain, eps), up_weight, up_bias))  # (..., H)
-    return x + functional.linear(hidden, down_weight, down_bias)
+    """What `modern_block` computes, in plain PyTorch and any dtype."""
+    last, last_inverse, leading, leading_inverse = (m.to(x.dtype) for m in matrices)
+    batch, n1, _, channels = x.shape
+    kept, m = filter_.shape[:2]
+    stacked = functional.linear(rms_norm_plain(x, gain1, eps), weight, bias)  # (..., order*C)
+    product = stacked.unflatten(-1, (-1, channels)).prod(dim=-2)
+    s = (last @ product).reshape(batch, 2 * n1, m * channels)
+    spectrum = mode_filter_plain((leading @ s).reshape(batch, 2, kept, m, channels), filter_)
+    s = leading_inverse @ spectrum.reshape(batch, 2 * kept, m * channels)
+    v = x + last_inverse @ s.reshape(batch, n1, 2 * m, channels)
+    hidden = functional.gelu(functional.linear(rms_norm_plain(v, gain2, eps), up, up_bias))  # (..., H)
+    return v + functional.linear(hidden, down, down_bias)
 
 
 def mode_filter(spectrum: Tensor, weight: Tensor) -> Tensor:

@@ -1,0 +1,174 @@
+"""The middle of a block, along image columns: s -> F^-1 (w * F s) for one mode of the last axis at a time.
+
+F and its inverse are the truncated transforms of the leading axis as real matrices; w is one complex number for each
+mode and channel. With g the gradient of the result and h = F^-T g: dw = sum_b conj(F s) h and ds = F^T (conj(w) h).
+Layouts: s (b, n1, 2, M, C) from the last axis' transform, spectrum (b, 2, K, M, C), w (K, M, C, 2).
+"""
+
+# The kernel language is not Python to a type checker, nor are launch options:
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hofno.layers.kernels._common import power_of_two
+
+CHUNK = 64  # channels at a time: measured on an H200
+REGISTERS = 168  # of a thread, so that three programs share a multiprocessor
+
+
+@triton.jit
+def _forward_kernel(
+    s_pointer,  # (B, LINES, M, C), LINES = (n1, re/im)
+    transform_pointer,  # (2*KEPT, LINES)
+    inverse_pointer,  # (LINES, 2*KEPT)
+    weight_pointer,  # (KEPT, M, C, 2)
+    spectrum_pointer,  # (B, 2, KEPT, M, C)
+    out_pointer,  # (B, LINES, M, C)
+    LINES: tl.constexpr,
+    LINE_PLACES: tl.constexpr,
+    KEPT: tl.constexpr,
+    KEPT_PLACES: tl.constexpr,
+    M: tl.constexpr,
+    C: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    sample, mode = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    lines, k = tl.arange(0, LINE_PLACES), tl.arange(0, KEPT_PLACES)
+    channels = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
+    line, kept = lines < LINES, k < KEPT
+    both = kept[:, None] & line[None, :]
+    at = sample * (LINES * M * C) + (lines[:, None] * M + mode) * C + channels[None, :]
+    s = tl.load(s_pointer + at, mask=line[:, None], other=0.0)
+    square = k[:, None] * LINES + lines[None, :]  # reads F, (KEPT, LINES)
+    real = tl.dot(tl.load(transform_pointer + square, mask=both, other=0.0), s, input_precision=PRECISION)
+    imaginary = tl.dot(
+        tl.load(transform_pointer + KEPT * LINES + square, mask=both, other=0.0), s, input_precision=PRECISION
+    )
+    modes = (k[:, None] * M + mode) * C + channels[None, :]
+    to = sample * (2 * KEPT * M * C) + modes
+    tl.store(spectrum_pointer + to, real, mask=kept[:, None])
+    tl.store(spectrum_pointer + KEPT * M * C + to, imaginary, mask=kept[:, None])
+    weight_real = tl.load(weight_pointer + 2 * modes, mask=kept[:, None], other=0.0)
+    weight_imaginary = tl.load(weight_pointer + 2 * modes + 1, mask=kept[:, None], other=0.0)
+    out_real = weight_real * real - weight_imaginary * imaginary
+    out_imaginary = weight_imaginary * real + weight_real * imaginary
+    slender = lines[:, None] * (2 * KEPT) + k[None, :]  # reads F^-1, (LINES, KEPT)
+    mask = line[:, None] & kept[None, :]
+    out = tl.dot(tl.load(inverse_pointer + slender, mask=mask, other=0.0), out_real, input_precision=PRECISION)
+    inverse = tl.load(inverse_pointer + KEPT + slender, mask=mask, other=0.0)
+    out = tl.dot(inverse, out_imaginary, acc=out, input_precision=PRECISION)
+    tl.store(out_pointer + at, out, mask=line[:, None])
+
+
+@triton.jit
+def _backward_kernel(
+    spectrum_pointer,  # (B, 2, KEPT, M, C)
+    transform_pointer,  # (LINES, 2*KEPT), transposed
+    inverse_pointer,  # (2*KEPT, LINES), transposed
+    weight_pointer,  # (KEPT, M, C, 2)
+    out_grad_pointer,  # (B, LINES, M, C)
+    s_grad_pointer,  # (B, LINES, M, C)
+    weight_grad_pointer,  # (B, 2, KEPT, M, C)
+    LINES: tl.constexpr,
+    LINE_PLACES: tl.constexpr,
+    KEPT: tl.constexpr,
+    KEPT_PLACES: tl.constexpr,
+    M: tl.constexpr,
+    C: tl.constexpr,
+    CHUNK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    sample, mode = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    lines, k = tl.arange(0, LINE_PLACES), tl.arange(0, KEPT_PLACES)
+    channels = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
+    line, kept = lines < LINES, k < KEPT
+    both = kept[:, None] & line[None, :]
+    at = sample * (LINES * M * C) + (lines[:, None] * M + mode) * C + channels[None, :]
+    g = tl.load(out_grad_pointer + at, mask=line[:, None], other=0.0)
+    square = k[:, None] * LINES + lines[None, :]  # (KEPT, LINES)
+    h_real = tl.dot(tl.load(inverse_pointer + square, mask=both, other=0.0), g, input_precision=PRECISION)
+    h_imaginary = tl.dot(
+        tl.load(inverse_pointer + KEPT * LINES + square, mask=both, other=0.0), g, input_precision=PRECISION
+    )
+    modes = (k[:, None] * M + mode) * C + channels[None, :]
+    here = sample * (2 * KEPT * M * C) + modes
+    real = tl.load(spectrum_pointer + here, mask=kept[:, None], other=0.0)
+    imaginary = tl.load(spectrum_pointer + KEPT * M * C + here, mask=kept[:, None], other=0.0)
+    tl.store(weight_grad_pointer + here, real * h_real + imaginary * h_imaginary, mask=kept[:, None])
+    tl.store(weight_grad_pointer + KEPT * M * C + here, real * h_imaginary - imaginary * h_real, mask=kept[:, None])
+    weight_real = tl.load(weight_pointer + 2 * modes, mask=kept[:, None], other=0.0)
+    weight_imaginary = tl.load(weight_pointer + 2 * modes + 1, mask=kept[:, None], other=0.0)
+    s_real = weight_real * h_real + weight_imaginary * h_imaginary
+    s_imaginary = weight_real * h_imaginary - weight_imaginary * h_real
+    slender = lines[:, None] * (2 * KEPT) + k[None, :]  # (LINES, KEPT)
+    mask = line[:, None] & kept[None, :]
+    s_grad = tl.dot(tl.load(transform_pointer + slender, mask=mask, other=0.0), s_real, input_precision=PRECISION)
+    transform = tl.load(transform_pointer + KEPT + slender, mask=mask, other=0.0)
+    s_grad = tl.dot(transform, s_imaginary, acc=s_grad, input_precision=PRECISION)
+    tl.store(s_grad_pointer + at, s_grad, mask=line[:, None])
+
+
+def _sizes(s: Tensor, weight: Tensor) -> dict[str, int]:
+    lines, kept, m, c = 2 * s.shape[1], *weight.shape[:3]
+    return {
+        "LINES": lines,
+        "LINE_PLACES": max(16, power_of_two(lines)),
+        "KEPT": kept,
+        "KEPT_PLACES": max(16, power_of_two(kept)),
+        "M": m,
+        "C": c,
+        "CHUNK": min(c, CHUNK),
+    }
+
+
+def forward(s: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+    """The filtered s (b, n1, 2M, C) and its spectrum (b, 2, K, M, C), which the backward pass wants.
+
+    `transform` is F (2K, 2 n1) and `inverse` F^-1 (2 n1, 2K).
+    """
+    sizes = _sizes(s, weight)
+    kept, m, c = weight.shape[:3]
+    spectrum, out = s.new_empty(s.shape[0], 2, kept, m, c), torch.empty_like(s)
+    _forward_kernel[(s.shape[0], m, c // sizes["CHUNK"])](
+        s,
+        transform,
+        inverse,
+        weight,
+        spectrum,
+        out,
+        **sizes,
+        PRECISION=precision,
+        num_warps=4,
+        num_stages=1,
+        maxnreg=REGISTERS,
+    )
+    return out, spectrum
+
+
+def backward(
+    spectrum: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, out_grad: Tensor, precision: str
+) -> tuple[Tensor, Tensor]:
+    """Gradients of s and of the weight; the matrices are transposed, F^T (2 n1, 2K) and F^-T (2K, 2 n1)."""
+    sizes = _sizes(out_grad, weight)
+    s_grad, weight_grad = torch.empty_like(out_grad), torch.empty_like(spectrum)
+    _backward_kernel[(out_grad.shape[0], weight.shape[1], weight.shape[2] // sizes["CHUNK"])](
+        spectrum,
+        transform,
+        inverse,
+        weight,
+        out_grad,
+        s_grad,
+        weight_grad,
+        **sizes,
+        PRECISION=precision,
+        num_warps=4,
+        num_stages=1,
+        maxnreg=REGISTERS,
+    )
+    return s_grad, weight_grad.sum(0).movedim(0, -1).contiguous()
