@@ -1,0 +1,74 @@
+"""Normalisers with statistics that change over the grid, as some published protocols have them.
+
+    pixel    one mean and one standard deviation for each channel and point, over samples; 1e-5 is added to the latter
+    column   one for each channel and each place on the last axis, over samples and all other axes; 1e-8 is added
+
+The first is that of the first Fourier neural operators. The second is what becomes of a normaliser over samples and
+points when it is given grids instead of lists of points, as in the published runs on Darcy and Pipe. The one over
+samples and points itself is `ChannelNormaliser`. All keep a model on the grid that it was trained on.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from hofno.errors import CheckpointError, DataError, ShapeError
+
+Per = Literal["pixel", "column"]
+_ADDED: dict[Per, float] = {"pixel": 1e-5, "column": 1e-8}
+
+
+class PointwiseNormaliser:
+    """(u - mean) / std with statistics that are broadcast against a sample (c, *grid)."""
+
+    def __init__(self, mean: Tensor, std: Tensor) -> None:
+        self.mean, self.std = mean, std  # (c, *grid) or (c, 1, .., last)
+
+    @classmethod
+    def fit(cls, u: Tensor, per: Per) -> PointwiseNormaliser:
+        """Statistics of (n, c, *grid), unbiased; in float64, kept in float32."""
+        if per not in _ADDED:
+            raise DataError(f"per must be 'pixel' or 'column'; got {per!r}")
+        axes = (0,) if per == "pixel" else (0, *range(2, u.ndim - 1))
+        count = u[:, 0, ..., 0].numel() if per == "column" else len(u)
+        if count < 2:
+            raise DataError(f"statistics of each {per} need at least 2 values; got {count}; give more samples")
+        mean = u.sum(axes, keepdim=True, dtype=torch.float64)[0] / count
+        square = torch.stack([((part.double() - mean) ** 2).sum(axes, keepdim=True)[0] for part in u.split(64)]).sum(0)
+        return cls(mean.float(), ((square / (count - 1)).sqrt() + _ADDED[per]).float())
+
+    def to(self, device: torch.device) -> PointwiseNormaliser:
+        return PointwiseNormaliser(self.mean.to(device), self.std.to(device))
+
+    def encode(self, u: Tensor) -> Tensor:
+        self._check(u)
+        return (u - self.mean.to(u)) / self.std.to(u)
+
+    def decode(self, u: Tensor) -> Tensor:
+        self._check(u)
+        return u * self.std.to(u) + self.mean.to(u)
+
+    def tensors(self, prefix: str) -> dict[str, Tensor]:
+        return {f"{prefix}.mean": self.mean.cpu(), f"{prefix}.std": self.std.cpu()}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str) -> PointwiseNormaliser:
+        try:
+            return cls(tensors[f"{prefix}.mean"], tensors[f"{prefix}.std"])
+        except KeyError as missing:
+            raise CheckpointError(
+                f"the saved normalisers lack {missing}; the folder was not written by hofno, or is of another version"
+            ) from None
+
+    def _check(self, u: Tensor) -> None:
+        fits = u.ndim == self.mean.ndim + 1 and all(
+            own in (1, given) for own, given in zip(self.mean.shape[1:], u.shape[2:], strict=True)
+        )
+        if not fits or u.shape[1] != self.mean.shape[0]:
+            raise ShapeError(
+                f"these statistics belong to samples of shape {tuple(self.mean.shape)} (1 fits any length); got "
+                f"{tuple(u.shape[1:])}; give fields on the grid of the training data"
+            )

@@ -1,0 +1,73 @@
+"""Jobs side by side: order, one thread each, failures, and the setting that is put back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from hofno.solvers.parallel import in_order
+
+
+@pytest.fixture(autouse=True)
+def _two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_results_are_in_order_whoever_is_first() -> None:
+    def slow_start(job: int) -> int:
+        time.sleep(0.05 if job == 0 else 0)
+        return 10 * job
+
+    assert list(in_order(slow_start, range(6), "cpu", 3)) == [0, 10, 20, 30, 40, 50]
+
+
+def test_they_run_at_the_same_time_on_one_thread_each() -> None:
+    meeting = threading.Barrier(2, timeout=20)
+
+    def meet(job: int) -> int:
+        meeting.wait()
+        return torch.get_num_threads()
+
+    assert list(in_order(meet, range(4), "cpu", 2)) == [1, 1, 1, 1]
+    assert torch.get_num_threads() == 2
+
+
+def test_another_device_takes_one_after_the_other() -> None:
+    main = threading.get_ident()
+    assert list(in_order(lambda job: threading.get_ident(), range(3), "meta", 4)) == [main] * 3
+
+
+def test_a_failure_cancels_the_rest() -> None:
+    begun: list[int] = []
+
+    def fail(job: int) -> None:
+        begun.append(job)
+        time.sleep(0.01)
+        if job == 1:
+            raise ValueError("job 1")
+
+    with pytest.raises(ValueError, match="job 1"):
+        list(in_order(fail, range(1000), "cpu", 2))
+    assert len(begun) < 500
+    assert torch.get_num_threads() == 2
+
+
+def test_closing_puts_the_setting_back() -> None:
+    """Also for threads that begin later, which take the last setting that anyone made."""
+    results = in_order(lambda job: job, range(100), "cpu", 2)
+    assert next(results) == 0
+    results.close()
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == 2
+
+
+def test_no_jobs() -> None:
+    assert list(in_order(str, [], "cpu", 2)) == []
