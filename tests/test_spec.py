@@ -171,6 +171,13 @@ class TestHashes:
             assert make(**other).run_hash != base
         assert make(title="other").study_hash != make().study_hash
 
+    def test_released_specs_keep_their_hash(self) -> None:
+        """Results and checkpoints are found by these; a setting added later must not change them."""
+        folder = Path(__file__).resolve().parent.parent / "specs"
+        members = specs.load(folder / "paper" / "poisson_p3.toml").members()
+        assert [member.run_hash for member, _ in members[:2]] == ["6ec6d2ba6f51c9de", "fa6c77b1e1cc93d3"]
+        assert specs.load(folder / "quick" / "poisson.toml").run_hash == "67a81a895774f0c0"
+
     def test_a_default_written_out_is_the_same_run(self) -> None:
         assert make(train={"epochs": 100}).run_hash == make().run_hash
 

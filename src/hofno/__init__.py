@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hofno import convert as convert
-    from hofno.data import Dataset, Split, from_arrays, generate
+    from hofno.data import Dataset, Rollout, Split, from_arrays, generate, read
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
@@ -31,6 +31,7 @@ _HOMES = {
     "HOFNO": "hofno.models",
     "HigherOrderSpectralConv": "hofno.layers",
     "HofnoError": "hofno.errors",
+    "Rollout": "hofno.data",
     "Run": "hofno.train",
     "Split": "hofno.data",
     "Surrogate": "hofno.surrogate",
@@ -41,6 +42,7 @@ _HOMES = {
     "generate": "hofno.data",
     "load": "hofno.surrogate",
     "parameter_counts": "hofno.models",
+    "read": "hofno.data",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "Dataset",
     "HigherOrderSpectralConv",
     "HofnoError",
+    "Rollout",
     "Run",
     "Split",
     "Surrogate",
@@ -59,6 +62,7 @@ __all__ = [
     "generate",
     "load",
     "parameter_counts",
+    "read",
 ]
 
 

@@ -82,6 +82,12 @@ class TrainSpec(Section):
     normalise_targets: bool = Field(True, description="standardise each target channel likewise")
     validate_every: int = Field(1, ge=1, description="epochs between validations")
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
+    forcing: Literal["teacher", "free"] = Field(
+        "teacher", description="trajectories: learn each frame from the true ones before it, or from predicted ones"
+    )
+    batch_of: Literal["trajectories", "windows"] = Field(
+        "trajectories", description="what batch_size counts: trajectories with all their frames, or single next frames"
+    )
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
 
 

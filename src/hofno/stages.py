@@ -23,17 +23,19 @@ from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.store import generate, store_folder
 from hofno.errors import CheckpointError, ShapeError, SpecError
+from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
 from hofno.geometry import check_modes, padded_shape
 from hofno.models.registry import build, check_arguments, parameter_counts
 from hofno.problems.base import Progress, ignore_progress
-from hofno.problems.registry import problem
+from hofno.problems.registry import problem, problem_class
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.surrogate import Surrogate, find_device, load
 from hofno.train.loop import Folder, Run, train
 from hofno.train.show import Show
 from hofno.train.state import device_name
+from hofno.train.tasks import check_settings
 from hofno.train.track import make_trackers
 from hofno.versions import versions
 
@@ -44,6 +46,7 @@ def check(spec: Spec) -> None:
         if key in spec.model.arguments:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
+    check_settings(spec.train, made.rollout is not None)
     channels_in, channels_out = made.channels
     arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
     arguments = check_arguments(spec.model.name, arguments)
@@ -70,7 +73,8 @@ def check_channels(spec: Spec, surrogate: Surrogate) -> None:
 
 def make_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
     """The data of a spec, from the store if they are there."""
-    return generate(spec.data.problem, store=store_folder(), progress=progress, **spec.data.parameters)
+    parameters = spec.data.parameters
+    return generate(spec.data.problem, store=store_folder(), progress=progress, device=spec.device, **parameters)
 
 
 def make_model(spec: Spec, in_channels: int, out_channels: int) -> nn.Module:
@@ -145,10 +149,15 @@ def evaluate_run(
     surrogate = surrogate or load(path, spec.device)
     scores = score(surrogate, data.test)
     history = read_history(path)
+    metrics, in_time = scores.means(), {}
+    if data.rollout is not None:
+        vorticity = problem_class(spec.data.problem).vorticity
+        rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)
+        metrics, in_time = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
     record = {
         "label": spec.label or spec.name,
         "seed": spec.seed,
-        "metrics": scores.means(),
+        "metrics": metrics,
         "parameters": parameter_counts(surrogate.model),
         "seconds": history[-1]["seconds"] if history else None,
         "epochs": spec.train.epochs,
@@ -156,6 +165,7 @@ def evaluate_run(
         "spec_hash": spec.run_hash,
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
+        **in_time,
     }
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
     storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})

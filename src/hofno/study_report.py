@@ -2,6 +2,7 @@
 
 The spec's own run stands first and is compared with the others: a bar for each, learning curves, the same test sample
 seen by all of them, the spread over the test set, and, where the spec names a published table, that table beside ours.
+Models in time are shown in time: a film, the error of each frame, what a longer rollout does, and spectra.
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from hofno import spec as specs
 from hofno import storage
 from hofno.models.registry import check_arguments
-from hofno.report import figures, published, tables
+from hofno.problems.registry import problem
+from hofno.report import figures, published, rollouts, tables
 from hofno.report.digits import number
+from hofno.report.film import make_film
 from hofno.report.page import Page
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
@@ -22,6 +28,7 @@ from hofno.study import member_folder, name_of
 from hofno.surrogate import load
 
 SHOWN_AT_MOST = 6
+FILMED_AT_MOST = 3
 SAMPLE = 0
 
 
@@ -39,6 +46,10 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     page.table(*tables.comparison_rows(results))
     if spec.published == "poisson" and "degree" in spec.data.parameters:
         _published(page, results, spec)
+    if rows and "rollout" in rows[0].metrics:
+        _rollout_errors(page, rows)
+    if spec.published == "navier_stokes":
+        _published_flows(page, rows, spec)
     _runs(page, out, spec)
     page.section("How these numbers were made")
     page.facts(_conditions(results, spec))
@@ -151,17 +162,109 @@ def _runs(page: Page, out: Path, spec: Spec) -> None:
     histories = {label: read_history(folder) for label, (_, folder) in few.items()}
     page.figure(figures.learning_curves(histories), "Training loss and validation error by epoch.")
     page.section("What the models predict")
+    evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
     data = make_data(next(iter(few.values()))[0])
     x, y = data.test.x[SAMPLE : SAMPLE + 1], data.test.y[SAMPLE : SAMPLE + 1]
-    predictions = {label: load(folder).predict(x).numpy() for label, (_, folder) in few.items()}
-    page.figure(
-        figures.fields(x.numpy(), y.numpy(), predictions),
-        f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.",
-    )
+    if data.rollout is None:
+        predictions = {label: load(folder).predict(x).numpy() for label, (_, folder) in few.items()}
+        page.figure(
+            figures.fields(x.numpy(), y.numpy(), predictions),
+            f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.",
+        )
+    else:
+        truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
+        _rollouts(page, x, truth, {label: folder for label, (_, folder) in few.items()}, evaluations, spec)
     page.section("Every test sample")
-    evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
     errors = {label: found["per_sample"]["rel_l2"] for label, found in evaluations.items()}
     page.figure(figures.per_sample(errors), "Share of the test samples with a relative L2 error below the given value.")
+
+
+def _rollouts(
+    page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], evaluations: dict[str, Any], spec: Spec
+) -> None:
+    """Film, frames, error by step and spectra of models in time."""
+    made = problem(spec.data.problem, spec.data.parameters)
+    start = getattr(made, "start", 0) + 1  # frame 0 is t = 1
+    filmed = dict(list(folders.items())[:FILMED_AT_MOST])
+    steps = truth.shape[1]
+    predictions = {label: load(folder).predict(x, steps=steps)[0].numpy() for label, folder in filmed.items()}
+    times = [f"t = {start + index}" for index in range(steps)]
+    beyond = made.rollout.horizon if made.rollout is not None else steps
+    later = f" Frames from t = {start + beyond} on lie beyond the horizon of training." if beyond < steps else ""
+    page.film(
+        make_film(truth[0].numpy(), predictions, times),
+        f"Test sample {SAMPLE}, rolled out from true frames up to t = {start - 1}.{later}",
+    )
+    page.figure(rollouts.frames(truth[0].numpy(), predictions, start), "The same sample at a few times.")
+    records = {label: found["rollout"] for label, found in evaluations.items()}
+    page.figure(
+        rollouts.error_by_step(records, start),
+        "Error of each predicted frame, mean over the test set, and the power of the frames when the rollout goes on "
+        "to twice its horizon.",
+    )
+    page.table(*_past_rows(records))
+    page.figure(
+        rollouts.spectra(records),
+        "The last frame of the horizon by shells of wavenumbers, mean over the test set: what is there, and how wrong.",
+    )
+
+
+def _past_rows(records: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """What becomes of rollouts that go on to twice their horizon."""
+    header = ["model", "steps", "finite", "bounded", "rel. L2, first step", "last of the horizon", "last known"]
+    rows = []
+    for label, record in records.items():
+        past, errors = record["past"], record["rel_l2_per_step"]
+        shares = [f"{100 * past[key]:.0f} %" for key in ("finite", "bounded")]
+        last = [*errors, *record["later_rel_l2"]][-1]
+        rows.append([label, str(past["steps"]), *shares, number(errors[0]), number(errors[-1]), number(last)])
+    return header, rows
+
+
+def _rollout_errors(page: Page, rows: list[tables.Summary]) -> None:
+    """Single steps, rollouts, and bands of wavenumbers."""
+    names = {
+        "one_step_rel_l2": "one step, rel. L2",
+        "one_step_mse": "one step, MSE",
+        "rollout": "rollout, mean rel. L2 of a frame",
+        "rel_l2_low": "low |k|",
+        "rel_l2_medium": "medium |k|",
+        "rel_l2_high": "high |k|",
+    }
+    shown = {key: name for key, name in names.items() if key in rows[0].metrics}
+    cells = [[row.label, *(tables.metric_cell(row, key) for key in shown)] for row in rows]
+    page.table(["model", *shown.values()], cells)
+    page.text(
+        "One step: each frame from the true ones before it. The rel. L2 above is of all frames of a rollout together. "
+        "Bands are the parts of these frames with |k| up to 4, from 5 to 12, and above; a band in which the truth has "
+        "next to nothing is left out."
+    )
+
+
+def _published_flows(page: Page, rows: list[tables.Summary], spec: Spec) -> None:
+    """Ours beside the published table of the same protocol and viscosity."""
+    made = problem(spec.data.problem, spec.data.parameters).parameters()
+    viscosity, history = made.get("viscosity"), made.get("history")
+    if viscosity not in published.NAVIER_STOKES_VISCOSITIES or history not in (1, 10):
+        return
+    if history == 10 and viscosity != 1e-5:
+        return
+    page.section("Beside the published numbers")
+    if history == 1:
+        page.text(f"{published.navier_stokes_source('one_frame')} Published data are not ours: the flows are redrawn.")
+        header = ["model", "MSE, one step", "rel. L2, one step", "rollout"]
+        measured = ("one_step_mse", "one_step_rel_l2", "rollout")
+        cells = [[f"{row.label} (ours)", *(tables.metric_cell(row, key) for key in measured)] for row in rows]
+        for row in published.navier_stokes_one_frame(viscosity):
+            values = [row[key] for key in ("mse", "rel_l2", "rollout")]
+            cells.append([row["label"], *(tables.MISSING if v is None else number(v, 2) for v in values)])
+    else:
+        page.text(f"{published.navier_stokes_source('ten_frames')} Published data are not ours: the flows are redrawn.")
+        header = ["model", "rel. L2"]
+        cells = [[f"{row.label} (ours)", tables.metric_cell(row, "rel_l2")] for row in rows]
+        found = sorted(published.navier_stokes_ten_frames().items(), key=lambda item: item[1])
+        cells += [[label, f"{value:.4f}"] for label, value in found]
+    page.table(header, cells)
 
 
 def _conditions(results: dict[str, Any], spec: Spec) -> dict[str, str]:

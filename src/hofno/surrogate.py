@@ -11,7 +11,8 @@ Saved, it is a folder:
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,41 +22,51 @@ from torch import Tensor, nn
 
 from hofno import storage
 from hofno.data.arrays import as_float32
-from hofno.data.dataset import refuse_not_finite
+from hofno.data.dataset import Rollout, refuse_not_finite
+from hofno.data.device import find_device
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Grid
 from hofno.models.registry import build, model_name, parameter_counts
 from hofno.versions import versions
 
+__all__ = ["Surrogate", "find_device", "load", "load_weights", "roll_out"]
+
 Field = TypeVar("Field", np.ndarray, Tensor)
 
 
-def find_device(name: str = "auto") -> torch.device:
-    """The device called `name`; "auto" is CUDA where there is one, else the CPU."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise SpecError(f"unknown device {name!r}; use auto, cpu or cuda") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SpecError("device 'cuda' was asked for and no CUDA GPU is usable here; use device='cpu'")
-    return device
+def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Tensor:
+    """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32."""
+    predicted: list[Tensor] = []
+    for _ in range(steps):
+        predicted.append(model(state).float())  # (b, 1, *grid)
+        state = torch.cat((state[:, 1:], predicted[-1]), 1)
+    return torch.cat(predicted, 1)
 
 
 @dataclass
 class Surrogate:
-    """Model and normalisers; `predict` takes raw fields."""
+    """Model and normalisers; `predict` takes raw fields.
+
+    With a rollout the model takes `history` frames to the next one, and predictions are fed back to it.
+    """
 
     model: nn.Module
     inputs: ChannelNormaliser
     targets: ChannelNormaliser
     grid: Grid
     stamp: dict[str, Any] = field(default_factory=dict)
+    rollout: Rollout | None = None
 
-    def predict(self, x: Field, batch_size: int = 32) -> Field:
-        """Predict from raw inputs (n, c, *grid) or one sample (c, *grid); NumPy gives NumPy, a tensor a tensor."""
+    def predict(self, x: Field, batch_size: int = 32, steps: int | None = None) -> Field:
+        """Predict from raw inputs (n, c, *grid) or one sample (c, *grid); NumPy gives NumPy, a tensor a tensor.
+
+        With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
+        `steps` is the horizon of training unless given, and may go beyond it.
+        """
+        if steps is not None and (self.rollout is None or steps < 1):
+            why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
+            raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
         values = as_float32(x, "x")
         single = values.ndim == len(self.grid.shape) + 1
         batch = values[None] if single else values
@@ -68,12 +79,12 @@ class Surrogate:
         if batch.numel() == 0:
             raise ShapeError(f"expected at least one sample and one point; got shape {tuple(values.shape)}")
         refuse_not_finite(batch, "x")
-        predicted = self.predict_tensor(batch, batch_size)
+        predicted = self.predict_tensor(batch, batch_size, steps)
         predicted = predicted[0] if single else predicted
         return predicted if isinstance(x, Tensor) else predicted.numpy()  # pyright: ignore[reportReturnType]
 
     @torch.no_grad()
-    def predict_tensor(self, x: Tensor, batch_size: int = 32) -> Tensor:
+    def predict_tensor(self, x: Tensor, batch_size: int = 32, steps: int | None = None) -> Tensor:
         """As `predict`, for a checked float32 batch; the result lies on the CPU."""
         device = next(self.model.parameters()).device
         training = self.model.training
@@ -82,7 +93,11 @@ class Surrogate:
             parts = []
             for part in x.split(batch_size):
                 encoded = self.inputs.encode(part.to(device))
-                parts.append(self.targets.decode(self.model(encoded).float()).cpu())
+                if self.rollout is None:
+                    predicted = self.model(encoded).float()
+                else:
+                    predicted = roll_out(self.model, encoded, steps or self.rollout.horizon)
+                parts.append(self.targets.decode(predicted).cpu())
             return torch.cat(parts)
         finally:
             self.model.train(training)
@@ -97,6 +112,8 @@ class Surrogate:
             "stamp": self.stamp,
             "versions": versions(),
         }
+        if self.rollout is not None:
+            description["rollout"] = asdict(self.rollout)
         weights = {key: value.detach() for key, value in self.model.state_dict().items()}
         statistics = {**self.inputs.tensors("inputs"), **self.targets.tensors("targets")}
         return {
@@ -126,6 +143,7 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         model = build(description["model"], description["arguments"])
         grid = Grid(shape=tuple(description["grid"]["shape"]), periodic=description["grid"]["periodic"])
         stamp = dict(description["stamp"])
+        rollout = Rollout(**description["rollout"]) if "rollout" in description else None
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
     load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
@@ -136,6 +154,7 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         ChannelNormaliser.from_tensors(statistics, "targets"),
         grid,
         stamp,
+        rollout,
     )
     made.model.to(find_device(device)).eval()
     return made

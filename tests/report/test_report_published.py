@@ -64,3 +64,37 @@ def test_source_says_what_mse_means() -> None:
 def test_a_caller_cannot_change_the_data() -> None:
     published.poisson(1).clear()
     assert len(published.poisson(1)) == 20
+
+
+class TestNavierStokes:
+    @pytest.mark.parametrize(
+        ("viscosity", "label", "values"),
+        [
+            (1e-3, "FNO", (3.0e-7, 4.4e-4, 1.2e-2)),
+            (1e-3, "HO-FNO order 2", (7.8e-8, 2.8e-4, 1.8e-3)),
+            (1e-4, "HO-FNO order 3", (7.9e-4, 1.3e-2, 4.6e-2)),
+            (1e-4, "DSFNO", (None, None, 6.0e-2)),
+            (1e-5, "LaMO", (1.4e-2, 5.8e-2, 1.1e-1)),
+        ],
+    )
+    def test_one_frame_as_printed(self, viscosity: float, label: str, values: tuple[float | None, ...]) -> None:
+        rows = {row["label"]: row for row in published.navier_stokes_one_frame(viscosity)}
+        assert tuple(rows[label][key] for key in ("mse", "rel_l2", "rollout")) == values
+
+    def test_ten_frames_as_printed(self) -> None:
+        found = published.navier_stokes_ten_frames()
+        assert len(found) == 22
+        assert (found["HO-FNO"], found["FNO with modern backbone"], found["FNO"]) == (0.0319, 0.0976, 0.1556)
+        assert min(found, key=lambda label: found[label]) == "HO-FNO"
+
+    def test_bands_as_printed(self) -> None:
+        found = published.navier_stokes_bands()
+        assert found["HO-FNO"] == {"full": 0.0449, "low": 0.055541, "medium": 0.206717, "high": 0.372876}
+
+    def test_the_source_is_told(self) -> None:
+        for part in ("one_frame", "ten_frames", "bands"):
+            assert "Higher-Order" in published.navier_stokes_source(part)
+
+    def test_other_viscosities(self) -> None:
+        with pytest.raises(HofnoError, match="expected a published viscosity"):
+            published.navier_stokes_one_frame(1e-2)

@@ -51,6 +51,7 @@ def test_a_setting_changes_the_weights(trained: Trained, weights_of: WeightsOf, 
 
 def test_every_setting_is_covered() -> None:
     elsewhere = {"muon_lr", "compile", "cuda_graph", "validate_every", "checkpoint_every", "select"}
+    elsewhere |= {"forcing", "batch_of"}  # of trajectories: tests/train/test_train_rollout.py
     assert set(CHANGES) | elsewhere == set(TrainSpec.model_fields)
 
 

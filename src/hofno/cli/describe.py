@@ -14,6 +14,7 @@ from hofno.errors import SpecError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from hofno.problems.base import Rollout
     from hofno.spec import Spec
 
 KINDS = ("models", "problems", "specs")
@@ -97,16 +98,20 @@ def _show_spec(spec: Spec) -> None:
     model = stages.make_model(spec, channels_in, channels_out)
     counts = parameter_counts(model)
     points = made.grid_geometry.shape
-    batches = math.ceil(made.train / spec.train.batch_size)
+    single = spec.train.batch_of == "windows"
+    items = made.train * (made.windows if single else 1)
+    together = min(spec.train.batch_size, items) * (1 if single else made.windows)  # forward passes in a step
+    batches = math.ceil(items / spec.train.batch_size)
     grid = f"{' x '.join(map(str, points))} points, {'periodic' if made.grid_geometry.periodic else 'both ends'}"
     data_bytes = made.memory_bytes()
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
-    activations = saved_bytes(model, (channels_in, *points)) * min(spec.train.batch_size, made.train)
+    activations = saved_bytes(model, (channels_in, *points)) * together
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {grid}; {channels_in} input and {channels_out} target channels"],
         ["samples", f"{made.train} training, {made.valid} validation, {made.test} test"],
+        *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {_arguments(spec.model.arguments)}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
         ["training", f"{spec.train.epochs} epochs of {batches} batches: {spec.train.epochs * batches:,} steps"],
@@ -142,6 +147,12 @@ def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...]) -> int:
         result = model(torch.zeros(1, *sample_shape))
     del result
     return sum(found.values())
+
+
+def _rollout(rollout: Rollout, spec: Spec) -> str:
+    taught = "true frames" if spec.train.forcing == "teacher" else "predicted frames"
+    given = "one frame" if rollout.history == 1 else f"{rollout.history} frames"
+    return f"{given} to the next, {rollout.horizon} times; learnt from {taught} in batches of {spec.train.batch_of}"
 
 
 def _study(spec: Spec) -> str:

@@ -36,10 +36,11 @@ def generate(
     for split_name in ("train", "valid", "test"):
         split = getattr(data, split_name)
         for kind, values in (("input", split.x), ("target", split.y)):
-            for channel in range(values.shape[1]):
-                part = values[:, channel].double()
-                shape = " x ".join(map(str, part.shape))
-                rows.append([split_name, f"{kind} {channel}", shape, f"{part.mean():.4g}", f"{part.std():.4g}"])
+            whole = data.rollout is not None  # frames are one quantity, described together
+            for channel, part in enumerate([values] if whole else values.split(1, 1)):
+                shape = " x ".join(map(str, part.shape if whole else part[:, 0].shape))
+                label = f"{kind} frames" if whole else f"{kind} {channel}"
+                rows.append([split_name, label, shape, f"{part.double().mean():.4g}", f"{part.double().std():.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
     typer.echo(f"{'read from' if stored else 'written to'} {folder}")
 

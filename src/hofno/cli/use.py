@@ -39,8 +39,9 @@ def evaluate(run: RunFolder, settings: Settings = None) -> None:
         means, note = scores.means(), "other data than the run's own: nothing is written"
     rows = []
     for name, mean in means.items():
-        values = getattr(scores, name)
-        rows.append([name, f"{mean:.6g}", f"{float(values.median()):.6g}", f"{float(values.max()):.6g}"])
+        values = getattr(scores, name, None)
+        spread = ["-", "-"] if values is None else [f"{float(v):.6g}" for v in (values.median(), values.max())]
+        rows.append([name, f"{mean:.6g}", *spread])
     print_table(f"{run}: {len(data.test)} test samples", ["metric", "mean", "median", "worst"], rows)
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
     worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
@@ -55,6 +56,9 @@ def predict(
     ],
     target: Annotated[Path, typer.Argument(metavar="OUTPUT.npy", help="Where the predictions go.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="Frames to predict, for a model in time; its horizon if left out.")
+    ] = None,
 ) -> None:
     """Predict from a NumPy file to a NumPy file, in physical units."""
     from hofno import storage
@@ -64,7 +68,7 @@ def predict(
     if target.exists() and not force:
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
     values = read_npy(source)
-    predicted = load(run, "auto").predict(values)
+    predicted = load(run, "auto").predict(values, steps=steps)
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
 

@@ -1,4 +1,8 @@
-"""Data in memory: three splits of channel-first fields in physical units, and where they live."""
+"""Data in memory: three splits of channel-first fields in physical units, and where they live.
+
+With a rollout, the channels of a split are frames in time: x holds `history` of them and y those that follow. A model
+takes `history` channels to one, and the splits are views of the trajectories.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,9 @@ from torch import Tensor
 
 from hofno.errors import DataError
 from hofno.geometry import Grid
+from hofno.problems.base import Rollout, Trajectories
+
+__all__ = ["Dataset", "Origin", "Rollout", "Split", "refuse_not_finite", "trajectory_dataset"]
 
 Origin = Literal["generated", "original", "user"]
 
@@ -38,7 +45,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training, validation and test split on one grid."""
+    """Training, validation and test split on one grid.
+
+    Attributes:
+        rollout: how a problem in time is rolled out; None for a steady one.
+        trajectories: with a rollout, the samples of the benchmark in their order, (n, frames, *grid).
+        later: with a rollout, the test frames after its horizon, (n, rest, *grid).
+    """
 
     train: Split
     valid: Split
@@ -47,14 +60,36 @@ class Dataset:
     origin: Origin
     stamp: dict[str, Any] = field(default_factory=dict)
     card: str = ""
+    rollout: Rollout | None = None
+    trajectories: Tensor | None = None
+    later: Tensor | None = None
 
     @property
     def in_channels(self) -> int:
-        return self.train.x.shape[1]
+        return self.train.x.shape[1] if self.rollout is None else self.rollout.history
 
     @property
     def out_channels(self) -> int:
-        return self.train.y.shape[1]
+        return self.train.y.shape[1] if self.rollout is None else 1
+
+
+def trajectory_dataset(
+    found: Trajectories, grid: Grid, rollout: Rollout, origin: Origin, stamp: dict[str, Any], card: str
+) -> Dataset:
+    """The dataset of a problem in time; every tensor is a view of its trajectories."""
+    splits = {name: Split(torch.from_numpy(a.x), torch.from_numpy(a.y)) for name, a in found.splits.items()}
+    return Dataset(
+        train=splits["train"],
+        valid=splits["valid"],
+        test=splits["test"],
+        grid=grid,
+        origin=origin,
+        stamp=stamp,
+        card=card,
+        rollout=rollout,
+        trajectories=torch.from_numpy(found.frames),
+        later=torch.from_numpy(found.later),
+    )
 
 
 def refuse_not_finite(values: Tensor, name: str) -> None:

@@ -29,6 +29,20 @@ class ChannelNormaliser:
         return cls(mean.float(), torch.where(std > SMALL, std, torch.ones_like(std)).float())
 
     @classmethod
+    def fit_frames(cls, *frames: Tensor) -> ChannelNormaliser:
+        """One mean and one deviation for a quantity, over the samples, times and points of all (n, t, *grid)."""
+        parts = [part for whole in frames for part in whole.split(64)]
+        count = sum(part.numel() for part in parts)
+        mean = torch.stack([part.double().sum() for part in parts]).sum() / count
+        square = torch.stack([(part.double() - mean).square().sum() for part in parts]).sum()
+        std = (square / max(count - 1, 1)).sqrt()
+        return cls(mean.float()[None], torch.where(std > SMALL, std, torch.ones_like(std)).float()[None])
+
+    def repeated(self, channels: int) -> ChannelNormaliser:
+        """The statistics of one channel for `channels` of them."""
+        return ChannelNormaliser(self.mean.repeat(channels), self.std.repeat(channels))
+
+    @classmethod
     def identity(cls, channels: int) -> ChannelNormaliser:
         return cls(torch.zeros(channels), torch.ones(channels))
 

@@ -1,5 +1,8 @@
 """Generated data on disk: one folder for each set of parameters, keyed by their hash, made once and verified when read.
 
+Trajectories are kept in parts as they are made, keyed by what makes one sample: an interrupted generation goes on, more
+samples extend what is there, and protocols that cut the same flow differently share it.
+
 The store is the folder named by the environment variable HOFNO_DATA, or .hofno/data below the working directory.
 """
 
@@ -13,7 +16,8 @@ from typing import Any
 import torch
 
 from hofno import storage
-from hofno.data.dataset import Dataset, Split
+from hofno.data.dataset import Dataset, Split, trajectory_dataset
+from hofno.data.device import find_device
 from hofno.data.npy import npy_bytes, read_npy
 from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
@@ -31,11 +35,16 @@ def store_folder() -> Path:
 def data_folder(problem: str, parameters: dict[str, Any], store: Path) -> Path:
     """Where the data of these parameters are kept, or would be."""
     made = make_problem(problem, parameters)
-    return store / f"{problem}-{fingerprint([problem, made.parameters()])}"
+    return store / f"{problem}-{fingerprint([problem, made.identity()])}"
 
 
 def generate(
-    problem: str, *, store: str | Path | None = None, progress: Progress = ignore_progress, **parameters: Any
+    problem: str,
+    *,
+    store: str | Path | None = None,
+    progress: Progress = ignore_progress,
+    device: str = "auto",
+    **parameters: Any,
 ) -> Dataset:
     """Generate a benchmark from its PDE, e.g. ``generate("poisson", degree=2, train=1000, test=200, seed=0)``.
 
@@ -43,9 +52,15 @@ def generate(
         problem: name of the benchmark, see ``hofno list``.
         store: folder to keep the data in and to read them from if they are there; None keeps them in memory only.
         progress: called as progress(stage, done, total).
+        device: where trajectories are solved: "auto", "cpu" or "cuda". Steady problems are made on the CPU.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
     made = make_problem(problem, parameters)
+    if made.rollout is not None:
+        folder = None if store is None else data_folder(problem, parameters, Path(store))
+        simulated = made.simulate(progress, folder, str(find_device(device)))
+        stamp = {"problem": problem, "parameters": made.parameters()}
+        return trajectory_dataset(simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card)
     _refuse_too_large(made)
     stamp = {
         "problem": problem,
@@ -87,7 +102,8 @@ def _read(folder: Path, name: str) -> Arrays:
 
 def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) -> Dataset:
     splits = {name: Split(torch.from_numpy(a.x), torch.from_numpy(a.y)) for name, a in arrays.items()}
-    return Dataset(**splits, grid=made.grid_geometry, origin="generated", stamp=stamp, card=made.card)
+    train, valid, test = (splits[name] for name in SPLITS)
+    return Dataset(train, valid, test, made.grid_geometry, "generated", stamp, made.card)
 
 
 def forget(problem: str, parameters: dict[str, Any], store: Path) -> bool:

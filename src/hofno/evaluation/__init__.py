@@ -1,5 +1,6 @@
 """Metrics and scores."""
 
+from hofno.evaluation.rollout import RolloutScores, score_rollout
 from hofno.evaluation.score import Scores, evaluate, score
 
-__all__ = ["Scores", "evaluate", "score"]
+__all__ = ["RolloutScores", "Scores", "evaluate", "score", "score_rollout"]

@@ -3,6 +3,8 @@
 rel_l2             ||p - y||_2 / ||y||_2 in physical units (the paper's nRMSE)
 mse                mean (p - y)^2 in physical units
 mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set
+
+A rollout can grow without bound. Its errors are then told as `UNBOUNDED`, which tables and files can hold.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import torch
 from torch import Tensor
 
 TINY = torch.finfo(torch.float64).tiny
+UNBOUNDED = 1e9
 
 
 def rel_l2(prediction: Tensor, target: Tensor) -> Tensor:
@@ -22,3 +25,8 @@ def rel_l2(prediction: Tensor, target: Tensor) -> Tensor:
 def mse(prediction: Tensor, target: Tensor) -> Tensor:
     """Mean squared error of each sample, (n, ...) -> (n,)."""
     return (prediction - target).flatten(1).double().square().mean(dim=1)
+
+
+def known(errors: Tensor) -> Tensor:
+    """Errors of a rollout, those that are larger than `UNBOUNDED` or not finite told as that."""
+    return errors.nan_to_num(nan=UNBOUNDED, posinf=UNBOUNDED).clamp_max(UNBOUNDED)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hofno.data.dataset import Split
 from hofno.errors import ShapeError
-from hofno.evaluation.metrics import mse, rel_l2
+from hofno.evaluation.metrics import known, mse, rel_l2
 from hofno.surrogate import Surrogate
 
 
@@ -30,18 +30,20 @@ class Scores:
 
 
 def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
-    """Errors of every sample of a split."""
+    """Errors of every sample of a split; of a rollout, over all its frames together."""
     channels = surrogate.targets.mean.numel()
-    if split.y.shape[1] != channels:
+    steps = None if surrogate.rollout is None else split.y.shape[1]
+    if steps is None and split.y.shape[1] != channels:
         raise ShapeError(
             f"the model predicts {channels} channels and the targets have {split.y.shape[1]} in shape "
             f"{tuple(split.y.shape)}; evaluate on the kind of data it was trained for"
         )
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for x, y in zip(split.x.split(batch_size), split.y.split(batch_size), strict=True):
-        p = surrogate.predict_tensor(x, batch_size)
+        p = surrogate.predict_tensor(x, batch_size, steps)
         std = surrogate.targets.std.cpu().view(-1, *(1,) * (y.ndim - 2))
-        rows.append((rel_l2(p, y), mse(p, y), mse(p / std, y / std)))
+        errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
+        rows.append(errors if steps is None else (known(errors[0]), known(errors[1]), known(errors[2])))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 

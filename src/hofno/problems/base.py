@@ -1,9 +1,14 @@
-"""What a benchmark is: a validated set of parameters that generates its splits, and a card that says what they are."""
+"""What a benchmark is: a validated set of parameters that generates its splits, and a card that says what they are.
+
+A steady problem maps inputs to targets. A problem in time has a `Rollout`: its model takes `history` frames to the next
+one and is applied to its own predictions, `horizon` times.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,11 +21,34 @@ Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
+class Rollout:
+    """Frames that a model in time takes, and frames it is asked to predict one after the other."""
+
+    history: int
+    horizon: int
+
+
+@dataclass(frozen=True)
 class Arrays:
     """One split in physical units: x (n, c, *grid), y (n, c', *grid), float32."""
 
     x: np.ndarray
     y: np.ndarray
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """What a problem in time generates, as views of one array.
+
+    Attributes:
+        splits: x (n, history, *grid) and y (n, steps, *grid); training keeps all frames that may be trained on.
+        frames: the samples of the benchmark in their order, (n, frames, *grid).
+        later: test frames after the horizon, which nothing is trained on, (n, rest, *grid).
+    """
+
+    splits: dict[str, Arrays]
+    frames: np.ndarray
+    later: np.ndarray
 
 
 class Problem(BaseModel):
@@ -31,6 +59,8 @@ class Problem(BaseModel):
     name: ClassVar[str]
     summary: ClassVar[str]
     card: ClassVar[str]
+    vorticity: ClassVar[bool] = False
+    """Whether the frames are vorticity of a plane flow, so that their spectrum has an energy."""
 
     train: int = Field(1000, ge=1, description="training samples")
     valid: int = Field(100, ge=1, description="validation samples, from a stream of their own")
@@ -46,9 +76,27 @@ class Problem(BaseModel):
         """Input and target channels of a sample."""
         raise NotImplementedError
 
+    @property
+    def rollout(self) -> Rollout | None:
+        """How a problem in time is rolled out; None for a steady one."""
+        return None
+
+    @property
+    def windows(self) -> int:
+        """Frames of a training sample that are learnt; 1 for a steady problem."""
+        return 1
+
     def generate(self, progress: Progress) -> dict[str, Arrays]:
         """The three splits. The same parameters give the same bytes; more samples extend a split, never change it."""
         raise NotImplementedError
+
+    def simulate(self, progress: Progress, folder: Path | None, device: str) -> Trajectories:
+        """The trajectories of a problem in time; finished parts are kept in `folder`, verified and gone on from."""
+        raise NotImplementedError
+
+    def identity(self) -> dict[str, Any]:
+        """What makes the numbers of one sample, by which stored data are found."""
+        return self.parameters()
 
     def memory_bytes(self) -> int:
         """Bytes the finished data take, so that a run can be refused before it starts."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -30,8 +31,10 @@ from torch import Tensor
 
 from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
-from hofno.problems.base import Progress, ignore_progress
+from hofno.geometry import Grid
+from hofno.problems.base import Problem, Progress, Rollout, Trajectories, ignore_progress
 from hofno.problems.matfile import read_mat
+from hofno.problems.trajectories import published_test, split_frames, usual_valid
 from hofno.solvers.memory import free_bytes, gibibytes
 from hofno.solvers.vorticity import VorticitySolver
 from hofno.versions import versions
@@ -43,6 +46,10 @@ CARD = """\
 f = 0.1 (sin 2π(x+y) + cos 2π(x+y)), constant in time.
 **Task.** Frames at t = 1, 2, ..., T (t = 0 is not among them), 64 x 64 points, every fourth of a 256 x 256 solution.
 **Published sets.** ν = 1e-3: 5000 x 50 frames; ν = 1e-4: 10000 x 30; ν = 1e-5: 1200 x 20.
+**Protocols.** Ten frames to the next, rolled out from frame 10 on (`history = 10`); or one frame to the next, trained
+on every pair of frames and rolled out from frame 10 on (`history = 1, start = 10`).
+**Splits.** ν = 1e-5: the first 1000 samples train, the last 200 test. The paper gives no split of the other two; here
+their last 200 samples test. Validation samples (`valid`) are more trajectories of the same stream.
 **Inputs.** Gaussian initial vorticity, coefficients √2·7^(3/2)·(4π²|k|²+49)^(−5/4)·(ξ+iη), real part taken, mean 0:
 the amplitude of the released files (the script now public has √2 less). Standard deviation at t = 0: 0.262.
 **Solver.** Pseudo-spectral with the 2/3 rule, ETDRK4 with step 5e-3, float64. The published one is forward Euler with
@@ -114,11 +121,10 @@ class NavierStokesFlow(BaseModel):
         solver = self.solver(device)
         self._refuse_too_large(None if folder is None else Path(folder))
         frames = np.empty((self.samples, self.frames, self.resolution, self.resolution), np.float32)
-        if folder is None:
-            self._fill(frames, solver, progress, None)
-        else:
-            with storage.RunLock(Path(folder)):
-                self._fill(frames, solver, progress, Path(folder))
+        place = None if folder is None else Path(folder)
+        # one process makes parts; any number may read finished ones
+        with storage.RunLock(place) if place is not None and not self._is_complete(place) else nullcontext():
+            self._fill(frames, solver, progress, place)
         return frames
 
     def solver(self, device: str | torch.device = "cpu") -> VorticitySolver:
@@ -165,6 +171,13 @@ class NavierStokesFlow(BaseModel):
             if folder is not None:
                 self._write(folder / f"part-{start:06d}-{stop:06d}", frames[start:stop], start, stop, solver)
             start = stop
+
+    def _is_complete(self, folder: Path) -> bool:
+        """Whether parts that follow each other hold every sample."""
+        parts, start = _parts(folder), 0
+        while start in parts and start < self.samples:
+            start = parts[start][0]
+        return start >= self.samples
 
     def _simulate(self, start: int, stop: int, group: int, solver: VorticitySolver) -> Iterator[np.ndarray]:
         """Yield frame after frame of samples start..stop-1, which lie in one group, (b, resolution, resolution)."""
@@ -232,6 +245,103 @@ class NavierStokesFlow(BaseModel):
         if frames.shape != (stop - start, self.frames, self.resolution, self.resolution):
             raise DataError(f"{part} holds frames of shape {frames.shape}; delete {part} to make it again")
         return frames
+
+
+class NavierStokes(Problem):
+    """Frames of a forced flow to the frames that follow."""
+
+    name: ClassVar[str] = NavierStokesFlow.name
+    summary: ClassVar[str] = NavierStokesFlow.summary
+    card: ClassVar[str] = CARD
+    vorticity: ClassVar[bool] = True
+
+    samples: int = Field(1200, ge=2, description="training and test trajectories together; the last 200 (or 1/6) test")
+    train: int = Field(1000, ge=1, description="training trajectories, the first ones; follows from samples")
+    valid: int = Field(100, ge=1, description="validation trajectories, made beyond samples; at most 1/12 of them")
+    test: int = Field(200, ge=1, description="test trajectories, the last of samples; never used for choices")
+    viscosity: float = Field(1e-5, gt=0, description="nu")
+    resolution: int = Field(64, ge=4, description="points on each axis of a frame")
+    solver_resolution: int = Field(256, ge=4, description="points on each axis while solving")
+    frames: int = Field(20, ge=2, description="frames, at t = 1, 2, ...")
+    history: int = Field(10, ge=1, description="frames the model takes to predict the next one")
+    start: int = Field(0, ge=0, description="first frame predicted in validation and test; 0: right after the history")
+    horizon: int = Field(0, ge=0, description="frames predicted in validation and test; 0: all that follow start")
+    step: float = Field(5e-3, gt=0, le=1, description="largest time step of the solver")
+    precision: Literal["float64", "float32"] = Field("float64", description="arithmetic of the solver")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counts(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Fill in what follows: samples = train + test, published proportions, start and horizon."""
+        filled = {key: field.default for key, field in cls.model_fields.items()} | given
+        numbers = ("samples", "train", "valid", "test", "frames", "history", "start", "horizon")
+        if any(type(filled[key]) is not int or filled[key] < 0 for key in numbers):
+            return given  # the fields themselves say what is wrong
+        if filled["samples"] < 2:
+            raise ValueError(f"at least 2 samples are needed, one to train and one to test; got {filled['samples']}")
+        samples, train, test = (given.get(key) for key in ("samples", "train", "test"))
+        if samples is None:
+            train, test = filled["train"], filled["test"]
+            samples = train + test
+        test = test if test is not None else samples - train if train is not None else published_test(samples)
+        train = train if train is not None else samples - test
+        filled |= {"samples": samples, "train": train, "test": test}
+        filled |= {"valid": given.get("valid", usual_valid(samples)), "start": filled["start"] or filled["history"]}
+        filled |= {"horizon": filled["horizon"] or max(1, filled["frames"] - filled["start"])}
+        return filled
+
+    @model_validator(mode="after")
+    def _possible(self) -> NavierStokes:
+        if self.train + self.test != self.samples:
+            raise ValueError(
+                f"samples must be train + test, here {self.train} + {self.test}; got samples={self.samples}; "
+                "give two of the three"
+            )
+        if not self.history <= self.start or self.start + self.horizon > self.frames:
+            raise ValueError(
+                f"history <= start and start + horizon <= frames are needed; got history={self.history}, "
+                f"start={self.start}, horizon={self.horizon}, frames={self.frames}; give more frames or less history"
+            )
+        if self.solver_resolution % self.resolution:
+            raise ValueError(
+                f"solver_resolution must be a multiple of resolution, since frames are strided values; "
+                f"got {self.solver_resolution} and {self.resolution}"
+            )
+        return self
+
+    @property
+    def flow(self) -> NavierStokesFlow:
+        """The trajectories this problem is made of, validation included."""
+        shared = self.model_dump(include=set(NavierStokesFlow.model_fields) - {"samples"})
+        return NavierStokesFlow(samples=self.samples + self.valid, **shared)
+
+    @property
+    def grid_geometry(self) -> Grid:
+        return Grid(shape=(self.resolution, self.resolution), periodic=True)
+
+    @property
+    def rollout(self) -> Rollout:
+        return Rollout(self.history, self.horizon)
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.history, 1
+
+    @property
+    def windows(self) -> int:
+        return self.start + self.horizon - self.history
+
+    def memory_bytes(self) -> int:
+        return 4 * (self.samples + self.valid) * self.frames * self.resolution**2
+
+    def identity(self) -> dict[str, Any]:
+        return self.flow.model_dump(exclude={"samples"})
+
+    def simulate(self, progress: Progress, folder: Path | None, device: str) -> Trajectories:
+        frames = self.flow.trajectories(device, progress, folder)
+        train, test, valid = slice(self.train), slice(self.train, self.samples), slice(self.samples, None)
+        made = split_frames(frames, train, valid, test, self.rollout, self.start)
+        return Trajectories(made.splits, frames[: self.samples], made.later)
 
 
 def read_published(path: str | Path) -> np.ndarray:

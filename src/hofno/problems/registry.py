@@ -9,9 +9,10 @@ from pydantic import ValidationError
 
 from hofno.errors import SpecError
 from hofno.problems.base import Problem
+from hofno.problems.navier_stokes import NavierStokes
 from hofno.problems.poisson import Poisson
 
-PROBLEMS: dict[str, type[Problem]] = {"poisson": Poisson}
+PROBLEMS: dict[str, type[Problem]] = {"navier_stokes": NavierStokes, "poisson": Poisson}
 
 
 def problem_class(name: str) -> type[Problem]:

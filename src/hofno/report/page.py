@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hofno.errors import SpecError
+from hofno.report.film import Film, film_html
 from hofno.report.markup import block_markdown, inline_html, line_markdown, paragraphs_html, plain
 from hofno.report.tables import markdown, numeric_columns
 
@@ -69,6 +70,7 @@ class Page:
         self._blocks: list[Block] = []
         self._pictures: list[bytes] = []
         self._headings: list[str] = []
+        self._films = 0
 
     def headline(self, finding: str, detail: str) -> None:
         """The main finding in a box: a short sentence or a number, and what stands behind it."""
@@ -124,6 +126,15 @@ class Page:
             f'width="{width}" height="{height}" src="data:image/png;base64,{data}"></div>\n'
             f"<figcaption><b>Figure {count}.</b> {inline_html(caption)}</figcaption>\n</figure>\n",
             f"![{bracketed}](figures/{_picture_name(count)})\n\n**Figure {count}.** {line_markdown(caption)}\n",
+        )
+
+    def film(self, film: Film, caption: str) -> None:
+        """A film with its caption. Markdown has no films: there the caption says where it is."""
+        self._films += 1
+        limits = f"{caption} {film.limits}"
+        self._add(
+            film_html(film, self._films, f"<b>Film {self._films}.</b> {inline_html(limits)}"),
+            f"**Film {self._films}** (in `index.html`). {line_markdown(limits)}\n",
         )
 
     def facts(self, facts: Mapping[str, object]) -> None:

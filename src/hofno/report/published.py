@@ -20,9 +20,12 @@ POISSON_DECIMALS = 5
 """Decimals printed in the Poisson tables; more digits than these are not known."""
 
 
+NAVIER_STOKES_VISCOSITIES = (1e-3, 1e-4, 1e-5)
+
+
 @cache
-def _poisson_file() -> dict[str, Any]:
-    return json.loads(resources.files("hofno.report").joinpath("data", "poisson.json").read_text("utf-8"))
+def _file(name: str) -> dict[str, Any]:
+    return json.loads(resources.files("hofno.report").joinpath("data", f"{name}.json").read_text("utf-8"))
 
 
 def poisson(degree: int) -> dict[tuple[int, int], dict[str, tuple[float, float]]]:
@@ -33,7 +36,7 @@ def poisson(degree: int) -> dict[tuple[int, int], dict[str, tuple[float, float]]
     """
     if degree not in POISSON_DEGREES:
         raise SpecError(f"expected a published degree, one of {POISSON_DEGREES}, got {degree!r}; choose one of these")
-    cells = _poisson_file()["degrees"][str(degree)]["cells"]
+    cells = _file("poisson")["degrees"][str(degree)]["cells"]
     return {
         (cell["order"], cell["depth"]): {
             metric: (float(cell[metric][0]), float(cell[metric][1])) for metric in ("mse", "rel_l2")
@@ -44,5 +47,34 @@ def poisson(degree: int) -> dict[tuple[int, int], dict[str, tuple[float, float]]
 
 def poisson_source() -> str:
     """Where the Poisson numbers come from and what they mean, as one paragraph."""
-    file = _poisson_file()
+    file = _file("poisson")
     return f"{file['source']}. {file['note']}"
+
+
+def navier_stokes_one_frame(viscosity: float) -> list[dict[str, Any]]:
+    """Rows of the table of one frame to the next: label, order, parameters, and mse, rel_l2, rollout (None: not given).
+
+    mse and rel_l2 are of single steps, so they compare with our one_step_mse and one_step_rel_l2.
+    """
+    if viscosity not in NAVIER_STOKES_VISCOSITIES:
+        raise SpecError(
+            f"expected a published viscosity, one of {NAVIER_STOKES_VISCOSITIES}, got {viscosity!r}; choose one of them"
+        )
+    rows = _file("navier_stokes")["one_frame"]["viscosities"]
+    return [dict(row) for key, found in rows.items() if float(key) == viscosity for row in found]
+
+
+def navier_stokes_ten_frames() -> dict[str, float]:
+    """Relative L2 error of ten frames from ten, viscosity 1e-5, by model."""
+    return dict(_file("navier_stokes")["ten_frames"]["rel_l2"])
+
+
+def navier_stokes_bands() -> dict[str, dict[str, float]]:
+    """Relative errors by band of wavenumbers: model -> full, low, medium, high."""
+    return {model: dict(values) for model, values in _file("navier_stokes")["bands"]["rel_l2"].items()}
+
+
+def navier_stokes_source(part: str) -> str:
+    """Where the numbers of a part ("one_frame", "ten_frames" or "bands") come from and what they mean."""
+    file = _file("navier_stokes")
+    return f"{file['source']}, {file[part]['table']}. {file[part]['note']}"

@@ -137,8 +137,8 @@ def comparison_rows(results: Mapping[str, Any]) -> tuple[list[str], list[list[st
     rows = [
         [
             summary.label,
-            _metric(summary, "rel_l2"),
-            _metric(summary, "mse"),
+            metric_cell(summary, "rel_l2"),
+            metric_cell(summary, "mse"),
             _count(summary.parameters, "real"),
             _count(summary.parameters, "complex_once"),
             number(summary.seconds.mean),
@@ -240,6 +240,7 @@ def _count(parameters: Mapping[str, int], name: str) -> str:
     return f"{parameters[name]:,}" if name in parameters else MISSING
 
 
-def _metric(summary: Summary, name: str) -> str:
+def metric_cell(summary: Summary, name: str) -> str:
+    """A measured metric with its spread, or a dash where it was not measured."""
     found = summary.metrics.get(name)
     return MISSING if found is None else plus_minus(found.mean, found.std)

@@ -18,6 +18,9 @@ from hofno.train.loop import Folder, Run, train
 from hofno.train.show import choose_show
 from hofno.train.track import make_trackers
 
+ADDED = ("forcing", "batch_of")
+"""Settings that came later: with their default they change no hash, so that earlier runs can be resumed."""
+
 
 def train_spec(settings: dict[str, Any]) -> TrainSpec:
     """Check training settings given as keywords."""
@@ -68,7 +71,9 @@ def fit(
     if not resume and any((path / name).exists() for name in ("checkpoints", "model.safetensors", "spec.toml")):
         raise SpecError(f"{path} holds an earlier run; give another out, or resume=True to continue that run")
     path.mkdir(parents=True, exist_ok=True)
-    run_hash = fingerprint([spec.model_dump(mode="json"), seed, repr(getattr(model, "config", type(model)))])
+    settled = spec.model_dump(mode="json")
+    settled = {k: v for k, v in settled.items() if k not in ADDED or v != TrainSpec.model_fields[k].default}
+    run_hash = fingerprint([settled, seed, repr(getattr(model, "config", type(model)))])
     with storage.RunLock(path):
         folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
         trackers = make_trackers(track, path, path.name, spec.model_dump(mode="json"))

@@ -24,8 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
-from hofno.data.normalise import ChannelNormaliser
-from hofno.errors import DivergedError, HofnoError, ShapeError
+from hofno.errors import DivergedError, HofnoError
 from hofno.evaluation.score import score
 from hofno.spec import TrainSpec
 from hofno.surrogate import Surrogate
@@ -36,6 +35,7 @@ from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
+from hofno.train.tasks import check_fit, check_task, make_task, normalisers
 from hofno.train.track import JsonLines, Tracker
 
 
@@ -51,9 +51,9 @@ class Run:
     history: list[dict[str, Any]]
     seconds: float
 
-    def predict(self, x: Any, batch_size: int = 32) -> Any:
+    def predict(self, x: Any, batch_size: int = 32, steps: int | None = None) -> Any:
         """Predict from raw inputs, see `Surrogate.predict`."""
-        return self.surrogate.predict(x, batch_size)
+        return self.surrogate.predict(x, batch_size, steps)
 
     def save(self, path: str | Path) -> Path:
         """Save the trained operator as a folder, see `hofno.load`."""
@@ -87,11 +87,12 @@ def train(
     for name, part in (("train", data.train), ("valid", data.valid)):
         refuse_not_finite(part.x, f"{name}.x")
         refuse_not_finite(part.y, f"{name}.y")
+    check_task(data, spec)
     model.to(device).train()
-    inputs, targets = _normalisers(data.train, spec)
-    surrogate = Surrogate(model, inputs.to(device), targets.to(device), data.grid, {"data": data.stamp})
+    inputs, targets = normalisers(data, spec)
+    surrogate = Surrogate(model, inputs.to(device), targets.to(device), data.grid, {"data": data.stamp}, data.rollout)
     with _random(seed, device), precision(spec.precision, model), _requests_to_stop() as stop, showing(show):
-        _check_fit(model, data.train, device)
+        check_fit(model, data.train, data.out_channels, device)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
         state = TrainState(model, optimisers, Position(), average)
@@ -101,10 +102,10 @@ def train(
         rows: list[Tracker] = list(trackers or [])
         if folder is not None:
             rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
-        encoded = (inputs.encode(data.train.x).to(device), targets.encode(data.train.y).to(device))
+        task = make_task(data, spec, inputs, targets, device)
         shape = (-1,) + (1,) * (data.train.y.ndim - 2)
         scale = (targets.mean.to(device).view(shape), targets.std.to(device).view(shape))
-        step = Step(model, optimisers, state.average, encoded, scale, spec)
+        step = Step(model, optimisers, state.average, task, scale, spec)
         try:
             _epochs(state, step, surrogate, data, spec, seed, folder, show, rows, stop, label)
         finally:
@@ -129,7 +130,8 @@ def _epochs(
 ) -> None:
     """Run the epochs that remain."""
     at, device = state.position, step.device
-    batches = math.ceil(len(data.train) / spec.batch_size)
+    items = step.task.items
+    batches = math.ceil(items / spec.batch_size)
     total = spec.epochs * batches
     show.start(label, total, at.step)
     clock = time.perf_counter()
@@ -144,7 +146,7 @@ def _epochs(
         return f"continue with: {folder.again}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
-        order = epoch_order(seed, at.epoch, len(data.train)).to(device)
+        order = epoch_order(seed, at.epoch, items).to(device)
         step.loss_sum.fill_(at.loss_sum)
         for index in range(at.batch, batches):
             step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))
@@ -155,16 +157,16 @@ def _epochs(
             saving = stopping or at.batch == batches
             if device.type == "cpu" or saving:
                 at.loss_sum = float(step.loss_sum)
-                seen = min(at.batch * spec.batch_size, len(data.train))
+                seen = min(at.batch * spec.batch_size, items)
                 if not math.isfinite(at.loss_sum) or (saving and not step.weights_are_finite()):
                     raise _divergence(at, folder)
                 show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
             if stopping:
                 raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
-        row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "train_loss": at.loss_sum / len(data.train)}
+        row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "train_loss": at.loss_sum / items}
         at.epoch, at.batch, at.loss_sum = at.epoch + 1, 0, 0.0
         last = at.epoch == spec.epochs
-        if last or at.epoch % spec.validate_every == 0:
+        if len(data.valid) > 0 and (last or at.epoch % spec.validate_every == 0):
             row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec, device)
         row["rate"] = rate(spec.schedule, at.step - 1, total, spec.warmup, spec.final_lr)
         row["seconds"] = round(at.seconds + time.perf_counter() - clock, 3)
@@ -176,28 +178,10 @@ def _epochs(
     at.seconds += time.perf_counter() - clock
 
 
-def epoch_order(seed: int, epoch: int, samples: int) -> Tensor:
-    """The order of the training samples in one epoch: a function of seed and epoch alone."""
+def epoch_order(seed: int, epoch: int, items: int) -> Tensor:
+    """The order of the training samples (or windows) in one epoch: a function of seed and epoch alone."""
     rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, epoch, 7])))
-    return torch.from_numpy(rng.permutation(samples))
-
-
-def _normalisers(split: Split, spec: TrainSpec) -> tuple[ChannelNormaliser, ChannelNormaliser]:
-    fit, same = ChannelNormaliser.fit, ChannelNormaliser.identity
-    inputs = fit(split.x) if spec.normalise_inputs else same(split.x.shape[1])
-    targets = fit(split.y) if spec.normalise_targets else same(split.y.shape[1])
-    return inputs, targets
-
-
-def _check_fit(model: nn.Module, split: Split, device: torch.device) -> None:
-    """One forward pass of one sample: a model that does not fit the data fails before anything is written."""
-    with torch.no_grad():
-        out = model(split.x[:1].to(device))
-    if out.shape != split.y[:1].shape:
-        raise ShapeError(
-            f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {tuple(split.y.shape[1:])}; "
-            f"set out_channels={split.y.shape[1]} and give targets on the grid of the inputs"
-        )
+    return torch.from_numpy(rng.permutation(items))
 
 
 def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec, device: torch.device) -> float:

@@ -10,27 +10,28 @@ from hofno.spec import TrainSpec
 from hofno.train.losses import LOSSES
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
+from hofno.train.tasks import Task
 
 WARMUP_STEPS = 3
 
 
 class Step:
-    """Forward, loss, backward, clipping, optimiser, weight average, for a batch of row indices."""
+    """Forward, loss, backward, clipping, optimiser, weight average, for a batch of a task's indices."""
 
     def __init__(
         self,
         model: nn.Module,
         optimisers: Optimisers,
         average: dict[str, Tensor] | None,
-        data: tuple[Tensor, Tensor],
+        task: Task,
         target_scale: tuple[Tensor, Tensor],
         spec: TrainSpec,
     ) -> None:
         self.model, self.optimisers, self.average = model, optimisers, average
-        self.x, self.y = data
+        self.task = task
         self.scale = target_scale
         self.spec = spec
-        self.device = self.x.device
+        self.device = task.device
         self.forward = torch.compile(model, dynamic=False) if spec.compile else model
         self.loss = LOSSES[spec.loss]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -43,7 +44,7 @@ class Step:
             self._capture()
 
     def __call__(self, indices: Tensor) -> None:
-        """Train on the given rows and add the batch's summed loss to `loss_sum`."""
+        """Train on the given indices and add the batch's summed loss to `loss_sum`."""
         if self.graph is not None and len(indices) == self.spec.batch_size:
             self.indices.copy_(indices)
             self.graph.replay()
@@ -56,9 +57,8 @@ class Step:
     def _run(self, indices: Tensor) -> None:
         for p in self.parameters:
             p.grad = None
-        target = self.y.index_select(0, indices)
         with autocast(self.spec.precision, self.device):
-            prediction = self.forward(self.x.index_select(0, indices))
+            prediction, target = self.task.predict(self.forward, indices)
         loss = self.loss(prediction.float(), target, *self.scale)
         loss.backward()
         if self.spec.clip > 0.0:

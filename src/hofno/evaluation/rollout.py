@@ -1,0 +1,151 @@
+r"""How a model in time does: step by step, one step at a time, past the horizon, and by scale.
+
+rel_l2 (t)   ||p_t - y_t|| / ||y_t|| of frame t of a rollout, for each sample
+rollout      its mean over the frames
+one step     the model given true frames: rel_l2 and mse of the next frame, mean over the frames
+past         the rollout goes on to twice its horizon. Is it finite, and does the power mean(p^2) / 2 (of vorticity:
+             the enstrophy) stay below `BOUND` times the largest that the truth has? Where frames after the horizon
+             are known, errors are measured there too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hofno.data.dataset import Split
+from hofno.errors import ShapeError
+from hofno.evaluation.metrics import known, mse, rel_l2
+from hofno.evaluation.spectrum import FAINT, band_errors, band_shares, energy_spectrum, power_spectrum
+from hofno.surrogate import Surrogate
+
+BOUND = 4.0
+"""A rollout whose power exceeds the largest of the truth by this factor counts as unbounded."""
+
+
+@dataclass(frozen=True)
+class RolloutScores:
+    """Per-sample values in float64; t counts the frames of the horizon, s those of the longer rollout."""
+
+    rel_l2_per_step: Tensor  # (n, t)
+    one_step_rel_l2: Tensor  # (n,)
+    one_step_mse: Tensor  # (n,)
+    bands: dict[str, Tensor]  # (n,) each
+    power: Tensor  # (n, s), of the prediction
+    true_power: Tensor  # (n, known frames)
+    later_rel_l2: Tensor  # (n, frames known after the horizon), possibly none
+    spectra: dict[
+        str, dict[str, Tensor]
+    ]  # of the last frame of the horizon: kind -> truth, prediction, error: (shells,)
+
+    def metrics(self) -> dict[str, float]:
+        """Mean errors that stand beside `rel_l2`."""
+        found = {
+            "rollout": float(self.rel_l2_per_step.mean()),
+            "one_step_rel_l2": float(self.one_step_rel_l2.mean()),
+            "one_step_mse": float(self.one_step_mse.mean()),
+        }
+        return found | {f"rel_l2_{name}": float(values.mean()) for name, values in self.bands.items()}
+
+    def bounded(self) -> Tensor:
+        """Whether each sample's long rollout is finite and of bounded power, (n,)."""
+        return (self.power <= BOUND * self.true_power.max()).all(1)  # NaN compares as false
+
+    def record(self) -> dict[str, Any]:
+        """Curves and spectra as plain values; what is not finite becomes None."""
+        return {
+            "rel_l2_per_step": _plain(self.rel_l2_per_step.mean(0)),
+            "later_rel_l2": _plain(self.later_rel_l2.mean(0)),
+            "past": {
+                "steps": self.power.shape[1],
+                "finite": float(self.power.isfinite().all(1).double().mean()),
+                "bounded": float(self.bounded().double().mean()),
+                "power": _plain(self.power.mean(0)),
+                "true_power": _plain(self.true_power.mean(0)),
+            },
+            "spectra": {kind: {k: _plain(v) for k, v in parts.items()} for kind, parts in self.spectra.items()},
+        }
+
+
+def score_rollout(
+    surrogate: Surrogate, split: Split, later: Tensor | None = None, *, vorticity: bool = False, batch_size: int = 32
+) -> RolloutScores:
+    """Roll a model out over a split, to its frames and on to twice as many.
+
+    Args:
+        surrogate: a model that was trained on trajectories.
+        split: x (n, history, *grid) and y (n, t, *grid).
+        later: frames that follow y, where they are known, (n, rest, *grid).
+        vorticity: whether the frames are vorticity in the plane, so that they have an energy spectrum too.
+        batch_size: samples in a forward pass.
+    """
+    if surrogate.rollout is None:
+        raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
+    dims, horizon = split.y.ndim - 2, split.y.shape[1]
+    rest = split.y[:, :0] if later is None else later[:, :horizon]
+    rows: list[tuple[Tensor, ...]] = []
+    bands: list[dict[str, Tensor]] = []
+    sums: dict[str, dict[str, Tensor]] = {}
+    for x, y, after in zip(*(part.split(batch_size) for part in (split.x, split.y, rest)), strict=True):
+        long = surrogate.predict_tensor(x, batch_size, 2 * horizon)
+        p, truth = long[:, :horizon], torch.cat((y, after), 1)
+        taught = one_step(surrogate, x, y, batch_size)
+        rows.append(
+            (
+                _per_step(p, y),
+                _per_step(taught, y).mean(1),
+                known(mse(taught, y)),
+                _power(long),
+                _power(truth),
+                _per_step(long[:, horizon : horizon + after.shape[1]], after),
+            )
+        )
+        bands.append({name: known(error) for name, error in band_errors(p, y, dims).items()})
+        _add_spectra(sums, p[:, -1], y[:, -1], dims, vorticity)
+    per_step, taught_l2, taught_mse, power, true_power, later_l2 = (torch.cat(c) for c in zip(*rows, strict=True))
+    seen = [name for name, share in band_shares(split.y, dims).items() if share > FAINT]
+    joined = {name: torch.cat([part[name] for part in bands]) for name in seen}
+    spectra = {kind: {k: v / len(split) for k, v in parts.items()} for kind, parts in sums.items()}
+    return RolloutScores(per_step, taught_l2, taught_mse, joined, power, true_power, later_l2, spectra)
+
+
+def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:
+    """Every frame of y (n, t, *grid) predicted from the true ones before it, the first from x (n, history, *grid)."""
+    history, true = x.shape[1], torch.cat((x, y), 1)
+    steps = [surrogate.predict_tensor(true[:, t : t + history], batch_size, 1) for t in range(y.shape[1])]
+    return torch.cat(steps, 1)
+
+
+def _per_step(prediction: Tensor, target: Tensor) -> Tensor:
+    """Relative L2 error of every frame, (n, t, *grid) -> (n, t)."""
+    if target.shape[1] == 0:
+        return target.new_zeros((len(target), 0), dtype=torch.float64)
+    each = known(rel_l2(prediction.flatten(0, 1), target.flatten(0, 1)))
+    return each.unflatten(0, target.shape[:2])
+
+
+def _power(frames: Tensor) -> Tensor:
+    """mean(w^2) / 2 of every frame, (n, t, *grid) -> (n, t), float64."""
+    return 0.5 * frames.double().square().flatten(2).mean(2)
+
+
+def _add_spectra(sums: dict[str, dict[str, Tensor]], p: Tensor, y: Tensor, dims: int, vorticity: bool) -> None:
+    """Add the spectra of a batch of frames (n, *grid): of the truth, the prediction, and their difference."""
+    kinds: dict[str, Callable[[Tensor], Tensor]] = {"power": lambda frames: power_spectrum(frames, dims)}
+    if vorticity:
+        kinds["energy"] = energy_spectrum
+    for kind, spectrum in kinds.items():
+        parts = {"truth": y, "prediction": p, "error": p.double() - y.double()}
+        for name, fields in parts.items():
+            value = spectrum(fields).sum(0)
+            found = sums.setdefault(kind, {})
+            found[name] = found[name] + value if name in found else value
+
+
+def _plain(values: Tensor) -> list[float | None]:
+    return [value if math.isfinite(value) else None for value in values.tolist()]

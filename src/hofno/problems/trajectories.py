@@ -1,0 +1,43 @@
+"""From one array of trajectories to the splits of a problem in time, without a copy.
+
+    samples  0 ............ train .......... train + test ......... train + test + valid
+             training        test                     validation
+
+    frames   0 ... history ............................. start + horizon ..... last
+    training x |   y: every frame that may be trained on        |
+    scoring            x: the last `history` before start | y: horizon frames | later
+
+Published sets are split so that the test samples are their last ones. Validation samples are more trajectories of the
+same stream, so that training has all samples that the published protocol trains on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hofno.problems.base import Arrays, Rollout, Trajectories
+
+MOST_TEST, MOST_VALID = 200, 100
+
+
+def published_test(samples: int) -> int:
+    """Test samples of a set of `samples`: the last 200, and no more than a sixth."""
+    return min(MOST_TEST, max(1, samples // 6))
+
+
+def usual_valid(samples: int) -> int:
+    """Validation samples that are added to a set of `samples`: 100, and no more than a twelfth."""
+    return min(MOST_VALID, max(1, samples // 12))
+
+
+def split_frames(
+    frames: np.ndarray, train: slice, valid: slice, test: slice, rollout: Rollout, start: int
+) -> Trajectories:
+    """Views of `frames` (n, T, *grid); `start` is the first frame that is predicted where errors are measured."""
+    history, end = rollout.history, start + rollout.horizon
+    scored = {
+        name: Arrays(frames[rows, start - history : start], frames[rows, start:end])
+        for name, rows in (("valid", valid), ("test", test))
+    }
+    trained = Arrays(frames[train, :history], frames[train, history:end])
+    return Trajectories({"train": trained, **scored}, frames, frames[test, end:])

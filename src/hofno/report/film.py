@@ -1,0 +1,110 @@
+"""A film on a page without scripts: every panel is a strip of its frames, which a style sheet moves step by step.
+
+    panel = | frame 0 | frame 1 | ... | frame T-1 |     shown through a window one frame wide
+
+Truth and predictions share the colour limits of the truth, and all errors share theirs, symmetric about zero, so that
+equal colours mean equal values in all panels and at all times. The film can be paused, stands still for readers who ask
+for less motion until they start it, and is a still picture of its last frame in print.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hofno.errors import ShapeError
+from hofno.report.digits import number
+
+SECONDS_PER_FRAME = 0.4
+FIELD_COLOURS, ERROR_COLOURS = "viridis", "RdBu_r"
+
+
+@dataclass(frozen=True, slots=True)
+class Strip:
+    """One panel: its title and a PNG of all frames side by side."""
+
+    title: str
+    picture: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Film:
+    """Panels that move together, with the label of each frame and the limits of their colours."""
+
+    strips: tuple[Strip, ...]
+    labels: tuple[str, ...]
+    field_limits: tuple[float, float]
+    error_limit: float
+
+    @property
+    def limits(self) -> str:
+        """What the colours mean, in words."""
+        low, high = (number(value) for value in self.field_limits)
+        return f"Colours: fields from {low} to {high}, errors within ±{number(self.error_limit)}."
+
+
+def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str]) -> Film:
+    """The film of one sample: truth (t, h, w), predictions of the same shape by model, and a label for each frame."""
+    true = np.asarray(truth, dtype=float)
+    if true.ndim != 3 or len(labels) != len(true) or len(true) < 2:
+        raise ShapeError(
+            f"expected two or more frames (t, h, w) with a label each; got shape {true.shape} and {len(labels)} labels"
+        )
+    guesses = {label: np.asarray(values, dtype=float) for label, values in predictions.items()}
+    for label, guess in guesses.items():
+        if guess.shape != true.shape:
+            raise ShapeError(f"expected a prediction of shape {true.shape}, got {guess.shape} from {label!r}")
+    low, high = float(true.min()), float(true.max())
+    high = high if high > low else low + 1.0
+    errors = {label: guess - true for label, guess in guesses.items()}
+    sizes = [np.abs(error[np.isfinite(error)]) for error in errors.values()]
+    reach = max((float(np.percentile(size, 99.5)) for size in sizes if size.size), default=1.0)
+    reach = min(reach, high - low) or 1.0  # a prediction that runs away does not set the scale
+    strips = [Strip("Truth", _strip(true, low, high, FIELD_COLOURS))]
+    for label, guess in guesses.items():
+        strips.append(Strip(label, _strip(guess, low, high, FIELD_COLOURS)))
+        strips.append(Strip(f"Error of {label}", _strip(errors[label], -reach, reach, ERROR_COLOURS)))
+    return Film(tuple(strips), tuple(labels), (low, high), reach)
+
+
+def film_html(film: Film, place: int, caption: str) -> str:
+    """The film as a figure; `place` tells films on one page apart, `caption` is HTML."""
+    count = len(film.labels)
+    timing = f"--frames: {count}; --length: {count * SECONDS_PER_FRAME:g}s"
+    truth, *others = film.strips
+    columns = [[truth], *(others[at : at + 2] for at in range(0, len(others), 2))]
+    panels = "".join(f"<div>\n{''.join(_panel(strip, count) for strip in column)}</div>\n" for column in columns)
+    clock = "".join(f"<span>{html.escape(label)}</span>" for label in film.labels)
+    return (
+        f'<figure>\n<div class="film" style="{timing}">\n'
+        f'<input type="checkbox" id="film-{place}"><label for="film-{place}">play or pause</label>\n'
+        f'<div class="clock" aria-hidden="true"><div>{clock}</div></div>\n'
+        f'<div class="panels">\n{panels}</div>\n</div>\n<figcaption>{caption}</figcaption>\n</figure>\n'
+    )
+
+
+def _panel(strip: Strip, count: int) -> str:
+    title, data = html.escape(strip.title), base64.b64encode(strip.picture).decode("ascii")
+    return (
+        f'<div class="strip" role="img" aria-label="{title}, {count} frames" '
+        f"style=\"background-image: url('data:image/png;base64,{data}')\"></div><span>{title}</span>\n"
+    )
+
+
+def _strip(frames: np.ndarray, low: float, high: float, colours: str) -> bytes:
+    """Frames (t, h, w) as one picture, side by side, x to the right and y upwards; what is not finite is grey."""
+    import matplotlib
+    from matplotlib.image import imsave
+
+    scaled = np.clip((frames - low) / (high - low), 0.0, 1.0)
+    wide = np.concatenate([frame.T[::-1] for frame in scaled], axis=1)  # (w, t h)
+    shown = matplotlib.colormaps[colours].with_extremes(bad="#9aa5b1")(np.ma.masked_invalid(wide), bytes=True)
+    buffer = io.BytesIO()
+    imsave(buffer, shown[..., :3].copy(), format="png", metadata={"Software": ""})
+    return buffer.getvalue()

@@ -1,0 +1,163 @@
+r"""What a training step learns from: pairs of fields, or windows of trajectories.
+
+    pairs      loss(model(x_i), y_i) for the samples i of a batch
+    windows    loss(model(w_{t-h}, ..., w_{t-1}), w_t): every frame t of the batch's trajectories follows from the h
+               frames before it. "teacher": those are the true frames, and windows are independent. "free": predictions
+               take the place of true frames as they are made, and gradients flow through the whole rollout.
+
+The loss of a batch is the mean over its windows. The published protocol sums over the steps of a trajectory: the same
+up to a constant factor, which AdamW does not see (but for its epsilon).
+
+All data lie standardised on the device and a batch is named by indices alone, so that a step has the same shapes each
+time and can be captured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from hofno.data.dataset import Dataset, Split
+from hofno.data.normalise import ChannelNormaliser
+from hofno.errors import ShapeError, SpecError
+from hofno.spec import TrainSpec
+from hofno.surrogate import roll_out
+
+Model = Callable[[Tensor], Tensor]
+
+
+class Task(Protocol):
+    """Something to learn. `items` is how many there are of what a batch is made of."""
+
+    items: int
+    device: torch.device
+
+    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Predictions and targets of a batch, standardised, (windows, c, *grid)."""
+        ...
+
+
+class Pairs:
+    """Inputs x (n, c, *grid) to targets y (n, c', *grid)."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+        self.items, self.device = len(x), x.device
+
+    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+        target = self.y.index_select(0, indices)
+        return model(self.x.index_select(0, indices)), target
+
+
+class TeacherForced:
+    """All windows of a batch of trajectories, (n, t, *grid)."""
+
+    def __init__(self, frames: Tensor, history: int) -> None:
+        self.frames, self.history = frames, history
+        self.items, self.device = len(frames), frames.device
+
+    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = self.frames.index_select(0, indices)  # (b, t, *grid)
+        return model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1)[:, None]
+
+
+class SingleWindows:
+    """Windows of all trajectories, (n, t, *grid): number i is for frame history + i % w of trajectory i // w."""
+
+    def __init__(self, frames: Tensor, history: int) -> None:
+        self.rows, self.history, self.length = frames.flatten(0, 1), history, frames.shape[1]
+        self.each = self.length - history
+        self.items, self.device = len(frames) * self.each, frames.device
+        self.ahead = torch.arange(history, device=self.device)
+
+    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+        first = indices // self.each * self.length + indices % self.each  # row of the window's first frame
+        x = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())
+        target = self.rows.index_select(0, first + self.history)[:, None]
+        return model(x.unflatten(0, (-1, self.history))), target
+
+
+class FreeRunning:
+    """A batch of trajectories, (n, t, *grid), rolled out from their first frames."""
+
+    def __init__(self, frames: Tensor, history: int) -> None:
+        self.frames, self.history = frames, history
+        self.items, self.device = len(frames), frames.device
+
+    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = self.frames.index_select(0, indices)
+        target = chosen[:, self.history :]
+        predicted = roll_out(model, chosen[:, : self.history], target.shape[1])
+        return predicted.flatten(0, 1)[:, None], target.flatten(0, 1)[:, None]
+
+
+def windows(frames: Tensor, history: int) -> Tensor:
+    """Every `history` frames that have a next one, (b, t, *grid) -> (b (t - history), history, *grid)."""
+    return frames[:, :-1].unfold(1, history, 1).movedim(-1, 2).flatten(0, 1)
+
+
+def normalisers(data: Dataset, spec: TrainSpec) -> tuple[ChannelNormaliser, ChannelNormaliser]:
+    """Of inputs and of targets. The frames of a trajectory are one quantity and have one mean and deviation."""
+    split, fit, same = data.train, ChannelNormaliser.fit, ChannelNormaliser.identity
+    if data.rollout is None:
+        inputs = fit(split.x) if spec.normalise_inputs else same(split.x.shape[1])
+        targets = fit(split.y) if spec.normalise_targets else same(split.y.shape[1])
+        return inputs, targets
+    if spec.normalise_inputs != spec.normalise_targets:
+        raise SpecError(
+            "predicted frames become inputs: set train.normalise_inputs and train.normalise_targets alike; got "
+            f"{spec.normalise_inputs} and {spec.normalise_targets}"
+        )
+    one = ChannelNormaliser.fit_frames(split.x, split.y) if spec.normalise_inputs else same(1)
+    return one.repeated(data.rollout.history), one
+
+
+def make_task(
+    data: Dataset, spec: TrainSpec, inputs: ChannelNormaliser, targets: ChannelNormaliser, device: torch.device
+) -> Task:
+    """The task of a dataset, standardised and on the device."""
+    split = data.train
+    if data.rollout is None:
+        return Pairs(inputs.encode(split.x).to(device), targets.encode(split.y).to(device))
+    kinds = {
+        ("teacher", "trajectories"): TeacherForced,
+        ("teacher", "windows"): SingleWindows,
+        ("free", "trajectories"): FreeRunning,
+    }
+    frames = torch.cat((split.x.to(device), split.y.to(device)), 1)
+    frames.sub_(targets.mean.to(device)).div_(targets.std.to(device))
+    return kinds[spec.forcing, spec.batch_of](frames, data.rollout.history)
+
+
+def check_task(data: Dataset, spec: TrainSpec) -> None:
+    """Refuse settings that the data do not have or that contradict each other."""
+    check_settings(spec, data.rollout is not None)
+    if len(data.valid) == 0 and spec.select == "best":
+        raise SpecError("train.select='best' needs validation samples and there are none; use select='last'")
+
+
+def check_settings(spec: TrainSpec, in_time: bool) -> None:
+    """Refuse a way of training that means nothing for the problem."""
+    if not in_time:
+        for name in ("forcing", "batch_of"):
+            if name in spec.model_fields_set and getattr(spec, name) != TrainSpec.model_fields[name].default:
+                raise SpecError(
+                    f"train.{name}={getattr(spec, name)!r} is for trajectories, and these data are pairs; leave it out"
+                )
+    elif spec.forcing == "free" and spec.batch_of == "windows":
+        raise SpecError("train.forcing='free' rolls whole trajectories out; use train.batch_of='trajectories'")
+
+
+def check_fit(model: Model, split: Split, out_channels: int, device: torch.device) -> None:
+    """One forward pass of one sample: a model that does not fit the data fails before anything is written."""
+    with torch.no_grad():
+        out = model(split.x[:1].to(device))
+    expected = (1, out_channels, *split.y.shape[2:])
+    if out.shape != expected:
+        raise ShapeError(
+            f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {expected[1:]}; "
+            f"set out_channels={out_channels} and give targets on the grid of the inputs"
+        )
