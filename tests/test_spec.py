@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from hofno import spec as specs
 from hofno.errors import SpecError
 from hofno.spec import Spec
 
+RESULTS = Path(__file__).resolve().parent.parent / "results" / "paper"
 VALUES: dict[str, Any] = {
     "data": {"problem": "poisson", "degree": 2},
     "model": {"name": "hofno", "modes": [4, 4], "order": 2, "factors": "dense", "depth": 1},
@@ -174,9 +176,20 @@ class TestHashes:
     def test_released_specs_keep_their_hash(self) -> None:
         """Results and checkpoints are found by these; a setting added later must not change them."""
         folder = Path(__file__).resolve().parent.parent / "specs"
-        members = specs.load(folder / "paper" / "poisson_p3.toml").members()
+        table = specs.load(folder / "paper" / "poisson_p3.toml")
+        members = specs.override(table, {"train.precision": "tf32"}).members()
         assert [member.run_hash for member, _ in members[:2]] == ["6ec6d2ba6f51c9de", "fa6c77b1e1cc93d3"]
         assert specs.load(folder / "quick" / "poisson.toml").run_hash == "67a81a895774f0c0"
+
+    @pytest.mark.parametrize("name", sorted(path.stem for path in RESULTS.glob("*.json")))
+    def test_measured_runs_belong_to_their_spec(self, name: str) -> None:
+        """Every run in results/paper is a member of the spec beside it, but for settings it says were different."""
+        table = specs.load(RESULTS.parent.parent / "specs" / "paper" / f"{name}.toml")
+        runs = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))["runs"]
+        for settings in ({}, {"train.precision": "tf32"}):
+            known = {(m.run_hash, m.seed) for m, _ in specs.override(table, settings).members()}
+            assert all((r["spec_hash"], r["seed"]) in known for r in runs if r.get("settings", {}) == settings)
+        assert all(r.get("settings", {}) in ({}, {"train.precision": "tf32"}) for r in runs)
 
     def test_a_default_written_out_is_the_same_run(self) -> None:
         assert make(train={"epochs": 100}).run_hash == make().run_hash

@@ -52,7 +52,20 @@ def measured_so_far() -> str:
 def conditions() -> str:
     results = read("paper/poisson_p2")
     versions = ", ".join(f"{name} {value}" for name, value in results["versions"].items())
-    return f"Measured on {results['device']} ({versions}), three seeds, TF32 products; data generated here.\n"
+    return f"Measured on {results['device']} ({versions}), three seeds, {precisions()}; data generated here.\n"
+
+
+def precisions() -> str:
+    """Which depths of the published tables ran in which precision."""
+    depths: dict[str, set[int]] = {}
+    for degree in DEGREES:
+        results = read(f"paper/poisson_p{degree}")
+        for run in results["runs"]:
+            own = run.get("settings", {}).get("train.precision", results["spec"]["train"]["precision"])
+            depths.setdefault(own, set()).add(run["cell"]["model.depth"])
+    return ", ".join(
+        f"depths {', '.join(map(str, sorted(found)))} with precision {name}" for name, found in sorted(depths.items())
+    )
 
 
 def all_tables() -> str:
