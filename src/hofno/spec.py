@@ -58,7 +58,9 @@ class TrainSpec(Section):
 
     epochs: int = Field(100, ge=1, description="passes over the training set")
     batch_size: int = Field(20, ge=1, description="samples in a step; the last, smaller batch of an epoch is used too")
-    loss: Literal["rel_l2", "mse", "mae"] = Field("rel_l2", description="training loss, see hofno.train.losses")
+    loss: Literal["rel_l2", "mse", "mae", "rel_l2_gradient"] = Field(
+        "rel_l2", description="training loss, see hofno.train.losses"
+    )
     optimiser: Literal["adamw", "muon"] = Field(
         "adamw", description="muon: 2-D weights of the blocks by Muon, the rest by AdamW"
     )
@@ -80,6 +82,10 @@ class TrainSpec(Section):
         True, description="standardise each input channel by its training mean and deviation"
     )
     normalise_targets: bool = Field(True, description="standardise each target channel likewise")
+    normaliser: Literal["channel", "pixel", "column"] = Field(
+        "channel",
+        description="statistics for each channel; for each pixel or each place on the last axis, as published",
+    )
     validate_every: int = Field(1, ge=1, description="epochs between validations")
     checkpoint_every: int = Field(1, ge=1, description="epochs between checkpoints")
     forcing: Literal["teacher", "free"] = Field(

@@ -62,7 +62,7 @@ def check(spec: Spec) -> None:
 
 def check_channels(spec: Spec, surrogate: Surrogate) -> None:
     """Fail before data are made for a trained operator that does not take them."""
-    expected = (surrogate.inputs.mean.numel(), surrogate.targets.mean.numel())
+    expected = (surrogate.inputs.mean.shape[0], surrogate.targets.mean.shape[0])
     found = problem(spec.data.problem, spec.data.parameters).channels
     if found != expected:
         raise ShapeError(

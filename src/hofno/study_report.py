@@ -50,6 +50,9 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
         _rollout_errors(page, rows)
     if spec.published == "navier_stokes":
         _published_flows(page, rows, spec)
+    if spec.published == "darcy":
+        page.section("Beside the published numbers")
+        _main_table(page, rows, "darcy")
     _runs(page, out, spec)
     page.section("How these numbers were made")
     page.facts(_conditions(results, spec))
@@ -259,12 +262,17 @@ def _published_flows(page: Page, rows: list[tables.Summary], spec: Spec) -> None
             values = [row[key] for key in ("mse", "rel_l2", "rollout")]
             cells.append([row["label"], *(tables.MISSING if v is None else number(v, 2) for v in values)])
     else:
-        page.text(f"{published.navier_stokes_source('ten_frames')} Published data are not ours: the flows are redrawn.")
-        header = ["model", "rel. L2"]
-        cells = [[f"{row.label} (ours)", tables.metric_cell(row, "rel_l2")] for row in rows]
-        found = sorted(published.navier_stokes_ten_frames().items(), key=lambda item: item[1])
-        cells += [[label, f"{value:.4f}"] for label, value in found]
+        _main_table(page, rows, "navier_stokes")
+        return
     page.table(header, cells)
+
+
+def _main_table(page: Page, rows: list[tables.Summary], benchmark: str) -> None:
+    """Ours beside a column of the published main table."""
+    page.text(f"{published.main_table_source(benchmark)} Published data are not ours: the samples are redrawn.")
+    cells = [[f"{row.label} (ours)", tables.metric_cell(row, "rel_l2")] for row in rows]
+    cells += [[label, f"{value:.4f}"] for label, value in published.main_table(benchmark).items()]
+    page.table(["model", "rel. L2"], cells)
 
 
 def _conditions(results: dict[str, Any], spec: Spec) -> dict[str, str]:

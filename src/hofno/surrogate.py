@@ -24,7 +24,7 @@ from hofno import storage
 from hofno.data.arrays import as_float32
 from hofno.data.dataset import Rollout, refuse_not_finite
 from hofno.data.device import find_device
-from hofno.data.normalise import ChannelNormaliser
+from hofno.data.normalise import Normaliser, saved_normaliser
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Grid
 from hofno.models.registry import build, model_name, parameter_counts
@@ -52,8 +52,8 @@ class Surrogate:
     """
 
     model: nn.Module
-    inputs: ChannelNormaliser
-    targets: ChannelNormaliser
+    inputs: Normaliser
+    targets: Normaliser
     grid: Grid
     stamp: dict[str, Any] = field(default_factory=dict)
     rollout: Rollout | None = None
@@ -70,7 +70,7 @@ class Surrogate:
         values = as_float32(x, "x")
         single = values.ndim == len(self.grid.shape) + 1
         batch = values[None] if single else values
-        channels = self.inputs.mean.numel()
+        channels = self.inputs.mean.shape[0]
         if batch.ndim != len(self.grid.shape) + 2 or batch.shape[1] != channels:
             raise ShapeError(
                 f"expected (n, {channels}, *grid) with {len(self.grid.shape)} grid axes, or one sample without n; "
@@ -150,8 +150,8 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
     statistics = storage.read_tensors(path / "normalisers.safetensors")
     made = Surrogate(
         model,
-        ChannelNormaliser.from_tensors(statistics, "inputs"),
-        ChannelNormaliser.from_tensors(statistics, "targets"),
+        saved_normaliser(statistics, "inputs"),
+        saved_normaliser(statistics, "targets"),
         grid,
         stamp,
         rollout,

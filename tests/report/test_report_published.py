@@ -81,20 +81,38 @@ class TestNavierStokes:
         rows = {row["label"]: row for row in published.navier_stokes_one_frame(viscosity)}
         assert tuple(rows[label][key] for key in ("mse", "rel_l2", "rollout")) == values
 
-    def test_ten_frames_as_printed(self) -> None:
-        found = published.navier_stokes_ten_frames()
-        assert len(found) == 22
-        assert (found["HO-FNO"], found["FNO with modern backbone"], found["FNO"]) == (0.0319, 0.0976, 0.1556)
-        assert min(found, key=lambda label: found[label]) == "HO-FNO"
-
     def test_bands_as_printed(self) -> None:
         found = published.navier_stokes_bands()
         assert found["HO-FNO"] == {"full": 0.0449, "low": 0.055541, "medium": 0.206717, "high": 0.372876}
 
     def test_the_source_is_told(self) -> None:
-        for part in ("one_frame", "ten_frames", "bands"):
+        for part in ("one_frame", "bands"):
             assert "Higher-Order" in published.navier_stokes_source(part)
 
     def test_other_viscosities(self) -> None:
         with pytest.raises(HofnoError, match="expected a published viscosity"):
             published.navier_stokes_one_frame(1e-2)
+
+
+class TestMainTable:
+    @pytest.mark.parametrize(
+        ("problem", "models", "best", "values"),
+        [
+            ("navier_stokes", 22, "HO-FNO", (0.0319, 0.0976, 0.1556)),
+            ("darcy", 22, "LaMO", (0.0052, 0.0068, 0.0108)),
+            ("plasticity", 23, "HO-FNO", (0.0006, 0.0066, 0.0074)),
+            ("airfoil", 23, "LaMO", (0.0051, 0.0065, 0.0138)),
+            ("pipe", 23, "MSPT", (0.0049, 0.0069, 0.0067)),
+            ("elasticity", 20, "Erwin", (0.0199, 0.0205, 0.0229)),
+        ],
+    )
+    def test_as_printed(self, problem: str, models: int, best: str, values: tuple[float, ...]) -> None:
+        found = published.main_table(problem)
+        assert len(found) == models
+        assert next(iter(found)) == best
+        assert tuple(found[label] for label in ("HO-FNO", "FNO with modern backbone", "FNO")) == values
+        assert "tab:main_result" in published.main_table_source(problem)
+
+    def test_other_benchmarks(self) -> None:
+        with pytest.raises(HofnoError, match="expected a benchmark of the main table"):
+            published.main_table("poisson")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import CheckpointError
 
 SMALL = 1e-8
@@ -67,6 +68,20 @@ class ChannelNormaliser:
                 f"the saved normalisers lack {missing}; the folder was not written by hofno, or is of another version"
             ) from None
 
+    def shaped(self, dims: int) -> tuple[Tensor, Tensor]:
+        """Mean and deviation as they are broadcast against a sample with `dims` grid axes."""
+        shape = (-1,) + (1,) * dims
+        return self.mean.view(shape), self.std.view(shape)
+
     @staticmethod
     def _shaped(values: Tensor, u: Tensor) -> Tensor:
         return values.to(device=u.device, dtype=u.dtype).view(-1, *(1,) * (u.ndim - 2))
+
+
+Normaliser = ChannelNormaliser | PointwiseNormaliser
+
+
+def saved_normaliser(tensors: dict[str, Tensor], prefix: str) -> Normaliser:
+    """The normaliser that was saved: statistics of channels, or of channels and places on the grid."""
+    found = ChannelNormaliser.from_tensors(tensors, prefix)
+    return found if found.mean.ndim == 1 else PointwiseNormaliser(found.mean, found.std)

@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hofno.errors import CheckpointError, DataError, ShapeError
+from hofno.errors import DataError, ShapeError
 
 Per = Literal["pixel", "column"]
 _ADDED: dict[Per, float] = {"pixel": 1e-5, "column": 1e-8}
@@ -51,17 +51,13 @@ class PointwiseNormaliser:
         self._check(u)
         return u * self.std.to(u) + self.mean.to(u)
 
+    def shaped(self, dims: int) -> tuple[Tensor, Tensor]:
+        """Mean and deviation as they are broadcast against a sample with `dims` grid axes."""
+        assert dims == self.mean.ndim - 1
+        return self.mean, self.std
+
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         return {f"{prefix}.mean": self.mean.cpu(), f"{prefix}.std": self.std.cpu()}
-
-    @classmethod
-    def from_tensors(cls, tensors: dict[str, Tensor], prefix: str) -> PointwiseNormaliser:
-        try:
-            return cls(tensors[f"{prefix}.mean"], tensors[f"{prefix}.std"])
-        except KeyError as missing:
-            raise CheckpointError(
-                f"the saved normalisers lack {missing}; the folder was not written by hofno, or is of another version"
-            ) from None
 
     def _check(self, u: Tensor) -> None:
         fits = u.ndim == self.mean.ndim + 1 and all(

@@ -1,8 +1,8 @@
-"""Original files of the benchmarks: `hofno.read(problem, path)` gives the dataset that the file holds.
+"""Original files of the benchmarks: `hofno.read(problem, path)` gives the dataset that the files hold.
 
-Splits follow the published ones: the first samples train, the last ones test. A file holds no samples beyond these, so
-validation samples are the last ones before the test samples and are not trained on; `valid=0` trains on all of them, as
-published, and watches nothing.
+Splits follow the published ones. A file of trajectories holds no samples beyond these, so validation samples are the
+last ones before the test samples and are not trained on; `valid=0` trains on all of them, as published, and watches
+nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hofno.data.dataset import Dataset, trajectory_dataset
+import torch
+
+from hofno.data.dataset import Dataset, Split, trajectory_dataset
 from hofno.errors import SpecError
 from hofno.geometry import Grid
+from hofno.problems import darcy
 from hofno.problems.base import Rollout
 from hofno.problems.navier_stokes import CARD, read_published
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
@@ -26,12 +29,13 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
 
     Args:
         problem: name of the benchmark.
-        path: the file as it was published.
-        options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test.
+        path: the file as it was published, or for darcy the folder of the two files.
+        options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test; for darcy: resolution,
+            train, valid, test.
     """
     if problem not in READERS:
         raise SpecError(f"there is no reader of original files for {problem!r}; there are: {', '.join(READERS)}")
-    known = [name for name in inspect.signature(READERS[problem]).parameters if name != "path"]
+    known = [name for name in inspect.signature(READERS[problem]).parameters if name not in ("path", "folder")]
     for name, value in options.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -77,4 +81,13 @@ def _navier_stokes(
     return trajectory_dataset(found, grid, rollout, "original", stamp, CARD)
 
 
-READERS: dict[str, Callable[..., Dataset]] = {"navier_stokes": _navier_stokes}
+def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
+    """Coefficients and solutions of the two files."""
+    arrays = darcy.read_published(folder, resolution, train, valid, test)
+    splits = {name: Split(torch.from_numpy(a.x), torch.from_numpy(a.y)) for name, a in arrays.items()}
+    stamp = {"problem": "darcy", "files": list(darcy.FILES), "samples": [train, valid, test], "resolution": resolution}
+    grid = Grid(shape=(resolution, resolution), periodic=False)
+    return Dataset(splits["train"], splits["valid"], splits["test"], grid, "original", stamp, darcy.CARD)
+
+
+READERS: dict[str, Callable[..., Dataset]] = {"darcy": _darcy, "navier_stokes": _navier_stokes}

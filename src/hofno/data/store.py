@@ -52,7 +52,7 @@ def generate(
         problem: name of the benchmark, see ``hofno list``.
         store: folder to keep the data in and to read them from if they are there; None keeps them in memory only.
         progress: called as progress(stage, done, total).
-        device: where trajectories are solved: "auto", "cpu" or "cuda". Steady problems are made on the CPU.
+        device: where to solve: "auto", "cpu" or "cuda". Problems that take seconds on the CPU are made there.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
     made = make_problem(problem, parameters)
@@ -62,6 +62,7 @@ def generate(
         stamp = {"problem": problem, "parameters": made.parameters()}
         return trajectory_dataset(simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card)
     _refuse_too_large(made)
+    where = str(find_device(device))
     stamp = {
         "problem": problem,
         "parameters": made.parameters(),
@@ -69,7 +70,7 @@ def generate(
         "threads": torch.get_num_threads(),
     }
     if store is None:
-        return _dataset(made, made.generate(progress), stamp)
+        return _dataset(made, made.generate_on(where, progress), stamp)
     folder = data_folder(problem, parameters, Path(store))
     if folder.exists():
         try:
@@ -77,7 +78,7 @@ def generate(
             return _dataset(made, {name: _read(folder, name) for name in SPLITS}, stamp)
         except CheckpointError as error:
             raise DataError(f"the stored data cannot be used: {error}; delete {folder} to make them again") from None
-    arrays = made.generate(progress)
+    arrays = made.generate_on(where, progress)
     files = {f"{name}.{part}.npy": npy_bytes(getattr(arrays[name], part)) for name in SPLITS for part in "xy"}
     storage.save_folder(folder, files, stamp)
     return _dataset(made, arrays, stamp)

@@ -31,7 +31,7 @@ class Scores:
 
 def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     """Errors of every sample of a split; of a rollout, over all its frames together."""
-    channels = surrogate.targets.mean.numel()
+    channels = surrogate.targets.mean.shape[0]
     steps = None if surrogate.rollout is None else split.y.shape[1]
     if steps is None and split.y.shape[1] != channels:
         raise ShapeError(
@@ -41,7 +41,7 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for x, y in zip(split.x.split(batch_size), split.y.split(batch_size), strict=True):
         p = surrogate.predict_tensor(x, batch_size, steps)
-        std = surrogate.targets.std.cpu().view(-1, *(1,) * (y.ndim - 2))
+        std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
         rows.append(errors if steps is None else (known(errors[0]), known(errors[1]), known(errors[2])))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))

@@ -90,6 +90,10 @@ class Problem(BaseModel):
         """The three splits. The same parameters give the same bytes; more samples extend a split, never change it."""
         raise NotImplementedError
 
+    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
+        """As `generate`, solved on `device`; problems that take seconds on the CPU are always made there."""
+        return self.generate(progress)
+
     def simulate(self, progress: Progress, folder: Path | None, device: str) -> Trajectories:
         """The trajectories of a problem in time; finished parts are kept in `folder`, verified and gone on from."""
         raise NotImplementedError

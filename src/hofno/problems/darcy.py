@@ -139,6 +139,9 @@ class Darcy(Problem):
             splits[name] = Arrays(x, y)
         return splits
 
+    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
+        return self.generate(progress, device)
+
     def field(self, draws: Tensor) -> Tensor:
         """The Gaussian field in the cell centres, from normal numbers xi_kl. (b, K, K) -> (b, K, K)"""
         k = torch.arange(self.solver_resolution, dtype=torch.float64, device=draws.device)

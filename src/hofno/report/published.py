@@ -64,9 +64,20 @@ def navier_stokes_one_frame(viscosity: float) -> list[dict[str, Any]]:
     return [dict(row) for key, found in rows.items() if float(key) == viscosity for row in found]
 
 
-def navier_stokes_ten_frames() -> dict[str, float]:
-    """Relative L2 error of ten frames from ten, viscosity 1e-5, by model."""
-    return dict(_file("navier_stokes")["ten_frames"]["rel_l2"])
+def main_table(problem: str) -> dict[str, float]:
+    """Relative L2 error on a benchmark of the main table, by model; the best first."""
+    file = _file("main_table")
+    if problem not in file["benchmarks"]:
+        known = ", ".join(file["benchmarks"])
+        raise SpecError(f"expected a benchmark of the main table, one of {known}, got {problem!r}; choose one of these")
+    found = {model: values[problem] for model, values in file["models"].items() if problem in values}
+    return dict(sorted(found.items(), key=lambda item: item[1]))
+
+
+def main_table_source(problem: str) -> str:
+    """Where the main table comes from and what its column means."""
+    file = _file("main_table")
+    return f"{file['source']}. {file['benchmarks'][problem]} {file['note']}"
 
 
 def navier_stokes_bands() -> dict[str, dict[str, float]]:
@@ -75,6 +86,6 @@ def navier_stokes_bands() -> dict[str, dict[str, float]]:
 
 
 def navier_stokes_source(part: str) -> str:
-    """Where the numbers of a part ("one_frame", "ten_frames" or "bands") come from and what they mean."""
+    """Where the numbers of a part ("one_frame" or "bands") come from and what they mean."""
     file = _file("navier_stokes")
     return f"{file['source']}, {file[part]['table']}. {file[part]['note']}"

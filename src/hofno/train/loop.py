@@ -103,8 +103,7 @@ def train(
         if folder is not None:
             rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
         task = make_task(data, spec, inputs, targets, device)
-        shape = (-1,) + (1,) * (data.train.y.ndim - 2)
-        scale = (targets.mean.to(device).view(shape), targets.std.to(device).view(shape))
+        scale = targets.to(device).shaped(data.train.y.ndim - 2)
         step = Step(model, optimisers, state.average, task, scale, spec)
         try:
             _epochs(state, step, surrogate, data, spec, seed, folder, show, rows, stop, label)

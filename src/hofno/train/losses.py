@@ -3,8 +3,10 @@
     rel_l2   mean_b ||p - y||_2 / ||y||_2 over channels and points, in physical units
     mse      mean over everything of (p - y)^2, in standardised units
     mae      mean over everything of |p - y|, in standardised units
+    rel_l2_gradient   rel_l2 of the field and 0.1 times that of its differences, see `hofno.train.gradient_loss`
 
-Predictions and targets come standardised; `std` and `mean` of the targets, shaped (c, 1, ...), undo it where needed.
+Predictions and targets come standardised; `std` and `mean` of the targets, broadcast against a sample, undo it where
+needed.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch import Tensor
+
+from hofno.train.gradient_loss import rel_l2_gradient
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -30,4 +34,4 @@ def mae(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor
     return (prediction - target).abs().mean()
 
 
-LOSSES: dict[str, Loss] = {"rel_l2": rel_l2, "mse": mse, "mae": mae}
+LOSSES: dict[str, Loss] = {"rel_l2": rel_l2, "mse": mse, "mae": mae, "rel_l2_gradient": rel_l2_gradient}

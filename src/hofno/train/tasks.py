@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from hofno.data.dataset import Dataset, Split
-from hofno.data.normalise import ChannelNormaliser
+from hofno.data.normalise import ChannelNormaliser, Normaliser
+from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError, SpecError
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
@@ -99,13 +100,19 @@ def windows(frames: Tensor, history: int) -> Tensor:
     return frames[:, :-1].unfold(1, history, 1).movedim(-1, 2).flatten(0, 1)
 
 
-def normalisers(data: Dataset, spec: TrainSpec) -> tuple[ChannelNormaliser, ChannelNormaliser]:
+def _fit(u: Tensor, spec: TrainSpec) -> Normaliser:
+    return ChannelNormaliser.fit(u) if spec.normaliser == "channel" else PointwiseNormaliser.fit(u, spec.normaliser)
+
+
+def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]:
     """Of inputs and of targets. The frames of a trajectory are one quantity and have one mean and deviation."""
-    split, fit, same = data.train, ChannelNormaliser.fit, ChannelNormaliser.identity
+    split, same = data.train, ChannelNormaliser.identity
     if data.rollout is None:
-        inputs = fit(split.x) if spec.normalise_inputs else same(split.x.shape[1])
-        targets = fit(split.y) if spec.normalise_targets else same(split.y.shape[1])
+        inputs = _fit(split.x, spec) if spec.normalise_inputs else same(split.x.shape[1])
+        targets = _fit(split.y, spec) if spec.normalise_targets else same(split.y.shape[1])
         return inputs, targets
+    if spec.normaliser != "channel":
+        raise SpecError(f"frames of a trajectory have train.normaliser='channel'; got {spec.normaliser!r}")
     if spec.normalise_inputs != spec.normalise_targets:
         raise SpecError(
             "predicted frames become inputs: set train.normalise_inputs and train.normalise_targets alike; got "
@@ -115,9 +122,7 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[ChannelNormaliser, Chan
     return one.repeated(data.rollout.history), one
 
 
-def make_task(
-    data: Dataset, spec: TrainSpec, inputs: ChannelNormaliser, targets: ChannelNormaliser, device: torch.device
-) -> Task:
+def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Task:
     """The task of a dataset, standardised and on the device."""
     split = data.train
     if data.rollout is None:
