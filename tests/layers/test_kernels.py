@@ -17,11 +17,9 @@ import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError
-from hofno.geometry import ModeSet, wavenumbers
+from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import kernels
 from hofno.transforms import fourier
-
-Matrices = tuple[Tensor, Tensor, Tensor, Tensor]
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
@@ -81,7 +79,9 @@ def block_inputs(
     order: int,
     hidden: int,
     mode_set: ModeSet = "symmetric",
+    padding: float = 0.0,
 ) -> list[Tensor]:
+    """The inputs of a block; its spectrum on the padding only where there is one."""
     kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
     return draw(
         (2, *points, channels),
@@ -89,6 +89,7 @@ def block_inputs(
         (order * channels, channels),
         (order * channels,),
         (*kept, channels, 2),
+        *([(2, *kept, channels)] if padding else []),
         (channels,),
         (hidden, channels),
         (hidden,),
@@ -97,24 +98,41 @@ def block_inputs(
     )
 
 
-def matrices_of(inputs: Sequence[Tensor], modes: tuple[int, int], mode_set: ModeSet = "symmetric") -> Matrices:
-    x = inputs[0]
-    return fourier.plane_matrices((x.shape[1], x.shape[2]), modes, mode_set, x)
+def on_inputs(
+    block: Callable[..., Tensor], modes: tuple[int, int], mode_set: ModeSet, padding: float
+) -> Callable[..., Tensor]:
+    """A block as a function of its differentiable inputs alone."""
+
+    def run(*inputs: Tensor) -> Tensor:
+        x = inputs[0]
+        points = (x.shape[1], x.shape[2])
+        matrices = fourier.plane_matrices(points, padded_shape(points, padding), modes, mode_set, x)
+        offset = () if padding else (None,)
+        return block(*inputs[:5], *offset, *inputs[5:], matrices, EPS)
+
+    return run
 
 
-def fused_block(modes: tuple[int, int], mode_set: ModeSet = "symmetric") -> Callable[..., Tensor]:
-    return lambda *inputs: kernels.modern_block(*inputs, matrices_of(inputs, modes, mode_set), EPS)
+def fused_block(modes: tuple[int, int], mode_set: ModeSet = "symmetric", padding: float = 0.0) -> Callable[..., Tensor]:
+    return on_inputs(kernels.modern_block, modes, mode_set, padding)
 
 
-def plain_block(modes: tuple[int, int], mode_set: ModeSet = "symmetric") -> Callable[..., Tensor]:
-    return lambda *inputs: kernels.modern_block_plain(*inputs, matrices_of(inputs, modes, mode_set), EPS)
+def plain_block(modes: tuple[int, int], mode_set: ModeSet = "symmetric", padding: float = 0.0) -> Callable[..., Tensor]:
+    return on_inputs(kernels.modern_block_plain, modes, mode_set, padding)
 
 
 def assert_block(
-    points: tuple[int, int], modes: tuple[int, int], channels: int, order: int, hidden: int, mode_set: ModeSet
+    points: tuple[int, int],
+    modes: tuple[int, int],
+    channels: int,
+    order: int,
+    hidden: int,
+    mode_set: ModeSet = "symmetric",
+    padding: float = 0.0,
 ) -> None:
-    inputs = block_inputs(points, modes, channels, order, hidden, mode_set)
-    assert_equals_plain(fused_block(modes, mode_set), plain_block(modes, mode_set), inputs)
+    inputs = block_inputs(points, modes, channels, order, hidden, mode_set, padding)
+    chosen = modes, mode_set, padding
+    assert_equals_plain(fused_block(*chosen), plain_block(*chosen), inputs)
 
 
 @runs_kernels
@@ -145,6 +163,27 @@ def test_every_grid(points: tuple[int, int], modes: tuple[int, int], mode_set: M
 
 
 @runs_kernels
+@pytest.mark.parametrize("channels", [16, 128])
+@pytest.mark.parametrize("library", [False, True])
+def test_padded_domains(channels: int, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the columns are left to library products."""
+    from hofno.layers.kernels import columns
+
+    if library:
+        monkeypatch.setattr(columns, "LARGEST_MATRIX", 0)
+    assert_block((5, 7), (2, 3), channels, 2, 32, "reference", 2 / 3)
+
+
+@runs_kernels
+@pytest.mark.parametrize(
+    ("points", "channels", "order", "hidden"),
+    [((3, 6), 128, 1, 96), ((3, 6), 128, 3, 256), ((2, 70), 192, 2, 200), ((1, 2), 256, 2, 16)],
+)
+def test_many_channels(points: tuple[int, int], channels: int, order: int, hidden: int) -> None:
+    assert_block(points, (1, 1), channels, order, hidden)
+
+
+@runs_kernels
 def test_many_points_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from hofno.layers.kernels import outer
 
@@ -153,8 +192,9 @@ def test_many_points_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="the interpreter has no bfloat16")
-def test_operands_in_bfloat16_under_autocast() -> None:
-    inputs = block_inputs((16, 16), (4, 4), 64, 3, 128)
+@pytest.mark.parametrize("channels", [64, 128])
+def test_operands_in_bfloat16_under_autocast(channels: int) -> None:
+    inputs = block_inputs((16, 16), (4, 4), channels, 3, 128)
     exact = plain_block((4, 4))(*(t.detach().double() for t in inputs))
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
         value = fused_block((4, 4))(*inputs)
@@ -214,21 +254,24 @@ def test_every_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     def poisoned(tensor: Tensor, *size: int, dtype: torch.dtype | None = None, device: str | None = None) -> Tensor:
         return torch.full(size, float("nan"), dtype=dtype or tensor.dtype, device=device or tensor.device)
 
-    block, filtering = block_inputs((5, 7), (2, 3), 16, 2, 32), draw((2, 2, 13, 16), (13, 16, 2))
+    narrow, wide = (block_inputs((5, 7), (2, 3), channels, 2, 32, padding=0.5) for channels in (16, 128))
+    filtering = draw((2, 2, 13, 16), (13, 16, 2))
     with monkeypatch.context() as patch:
         patch.setattr(torch, "empty_like", poisoned_like)
         patch.setattr(Tensor, "new_empty", poisoned)
         outputs: list[Tensor] = []
-        for inputs, fused in ((block, fused_block((2, 3))), (filtering, kernels.mode_filter)):
+        padded = fused_block((2, 3), padding=0.5)
+        for inputs, fused in ((narrow, padded), (wide, padded), (filtering, kernels.mode_filter)):
             value = fused(*inputs)
             outputs += [value, *torch.autograd.grad(value, inputs, torch.ones_like(value))]
-    assert len(outputs) == 11 + 3
+    assert len(outputs) == 12 + 12 + 3
     assert all(output.isfinite().all() for output in outputs)
 
 
 @runs_kernels
-def test_gradients_are_the_same_bits_every_time() -> None:
-    inputs = block_inputs((9, 17), (2, 2), 16, 2, 16)
+@pytest.mark.parametrize("channels", [16, 128])
+def test_gradients_are_the_same_bits_every_time(channels: int) -> None:
+    inputs = block_inputs((9, 17), (2, 2), channels, 2, 16)
     fused = fused_block((2, 2))
     first, second = (torch.autograd.grad(fused(*inputs).square().sum(), inputs) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
@@ -255,13 +298,15 @@ def test_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not kernels.supported(x, 0, 128, kept)
     assert not kernels.supported(x, 2, 96, kept)
     assert not kernels.supported(x, 2, 512, kept)
-    assert not kernels.supported(x, 2, 128, (7, 65))
+    assert kernels.supported(torch.zeros(1, 4, 4, 256), 2, 1024, kept)
+    assert not kernels.supported(torch.zeros(1, 4, 4, 96), 2, 96, kept)
+    assert not kernels.supported(x, 2, 128, (7, 129))
     assert not kernels.supported(x.double(), 2, 128, kept)
     assert not kernels.supported(x[:0], 2, 128, kept)
     assert not kernels.supported(x.transpose(1, 2), 2, 128, kept)
     assert not kernels.supported(x[..., :24].contiguous(), 2, 128, kept)
     assert not kernels.supported(x[0], 2, 128, kept)
-    assert not kernels.supported(torch.zeros(1, 4, 129, 16), 2, 16, kept)
+    assert not kernels.supported(torch.zeros(1, 4, 257, 16), 2, 16, kept)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert kernels.supported(x, 2, 128, kept)
     with torch.autocast("cpu", dtype=torch.float16):

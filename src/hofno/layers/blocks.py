@@ -3,7 +3,7 @@ r"""The two blocks of the paper around a spectral convolution H.
     modern    v <- v + H(norm v),  v <- v + MLP(norm v)      pre-norm residual, RMSNorm, as in transformers
     classic   v <- gelu(W v + b + H v)                       the block of the original FNO; no gelu in the last one
 
-On a GPU, narrow modern blocks in float32 run through fused kernels (`hofno.layers.kernels`); everything else runs
+On a GPU, modern blocks of a float32 plane run through fused kernels (`hofno.layers.kernels`); everything else runs
 through plain PyTorch. Both compute the same function.
 """
 
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
+from hofno.geometry import padded_shape
 from hofno.layers import kernels
 from hofno.layers.factors import DenseFactors
 from hofno.layers.filters import DepthwiseFilter
@@ -56,7 +57,6 @@ class ModernBlock(nn.Module):
             not torch.compiler.is_compiling()
             and isinstance(conv.factors, DenseFactors)
             and isinstance(conv.filter, DepthwiseFilter)
-            and conv.domain_padding == 0.0
             and not conv.dealias
             and conv.transform_dtype in (None, torch.float32)
             and conv.method != "fft"
@@ -69,13 +69,20 @@ class ModernBlock(nn.Module):
         conv.check(v)
         assert isinstance(conv.factors, DenseFactors)
         linear = conv.factors.linear
-        matrices = fourier.plane_matrices(tuple(v.shape[1:3]), conv.modes, conv.mode_set, v)
+        points = tuple(v.shape[1:3])
+        padded = padded_shape(points, conv.domain_padding)
+        matrices = fourier.plane_matrices(points, padded, conv.modes, conv.mode_set, v)
+        offset = None
+        if padded != points:
+            shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v)
+            offset = shape.unsqueeze(-1) * conv.factors.at_zero()
         return kernels.modern_block(
             v,
             self.norm1.weight,
             linear.weight,
             linear.bias,
             conv.filter.weight,
+            offset,
             self.norm2.weight,
             up.weight,
             up.bias,

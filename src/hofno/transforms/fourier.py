@@ -198,15 +198,15 @@ def inverse(
 
 
 def plane_matrices(
-    points: Shape, modes: Shape, mode_set: ModeSet, like: Tensor
+    points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, like: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Matrices of a plane's last axis, (2M, n2) and back, (n2, 2M), then of its first, (2K, 2 n1) and back."""
-    (n1, n2), (first, last) = points, wavenumbers(modes, mode_set)
+    (n1, n2), (total1, total2), (first, last) = points, padded, wavenumbers(modes, mode_set)
     return (
-        _cached(("forward_last", n2, n2, last), lambda: _forward_last(n2, n2, last), like),
-        _cached(("inverse_last", n2, n2, last), lambda: _inverse_last(n2, n2, last), like),
-        _cached(("forward_leading", n1, n1, first), lambda: _forward_leading(n1, n1, first), like),
-        _cached(("inverse_leading", n1, n1, first), lambda: _inverse_leading(n1, n1, first), like),
+        _cached(("forward_last", n2, total2, last), lambda: _forward_last(n2, total2, last), like),
+        _cached(("inverse_last", n2, total2, last), lambda: _inverse_last(n2, total2, last), like),
+        _cached(("forward_leading", n1, total1, first), lambda: _forward_leading(n1, total1, first), like),
+        _cached(("inverse_leading", n1, total1, first), lambda: _inverse_leading(n1, total1, first), like),
     )
 
 

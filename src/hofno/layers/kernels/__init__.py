@@ -1,9 +1,10 @@
-"""Fused kernels of the narrow modern block, each beside the plain PyTorch function it equals.
+"""Fused kernels of the modern block on a plane, each beside the plain PyTorch function it equals.
 
 A block of width C <= 64 does so little arithmetic per number that its speed is that of memory, launches and elementwise
-work. `modern_block` therefore reads its activations along image rows and columns once each, keeps what lies between in
-registers, and computes it again in the backward pass. `mode_filter` multiplies a spectrum by one complex number for
-each mode and channel, for every other network.
+work. `modern_block` then reads its activations along image rows and columns once each, keeps what lies between in
+registers, and computes it again in the backward pass (`narrow`). A wider block leaves the matrix products to the
+library and fuses what lies between them (`wide`). `mode_filter` multiplies a spectrum by one complex number for each
+mode and channel, for every other network.
 
 The `_plain` versions define the values and run everywhere; the fused ones take what `supported` accepts. Triton is
 imported by the first fused call, never by importing this package.
@@ -19,11 +20,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-SUPPORTED_CHANNELS = (16, 32, 64)
-SUPPORTED_HIDDEN = (16, 32, 64, 128, 256)
+NARROW_CHANNELS = (16, 32, 64)
+NARROW_HIDDEN = (16, 32, 64, 128, 256)
+WIDE_CHANNELS = range(128, 1025, 64)
 LARGEST_ORDER = 8
-LARGEST_AXIS = 128
-LARGEST_KEPT = 64
+LARGEST_AXIS = 256
+LARGEST_KEPT = 128
 
 
 @lru_cache(maxsize=1)
@@ -52,14 +54,17 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
     return (
         _runs_on(x)
         and x.dim() == 4
-        and x.shape[-1] in SUPPORTED_CHANNELS
         and max(x.shape[1:3]) <= LARGEST_AXIS
         and len(kept) == 2
         and max(kept) <= LARGEST_KEPT
-        and hidden in SUPPORTED_HIDDEN
+        and (_narrow(x, hidden) or x.shape[-1] in WIDE_CHANNELS)
         and 1 <= order <= LARGEST_ORDER
         and (not autocast or torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
     )
+
+
+def _narrow(x: Tensor, hidden: int) -> bool:
+    return x.shape[-1] in NARROW_CHANNELS and hidden in NARROW_HIDDEN
 
 
 def filter_supported(spectrum: Tensor) -> bool:
@@ -78,6 +83,7 @@ def modern_block(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
+    offset: Tensor | None,
     gain2: Tensor,
     up: Tensor,
     up_bias: Tensor,
@@ -89,15 +95,19 @@ def modern_block(
     """v = x + F^-1 filter F prod_i (W_i h + b_i), h = RMSNorm(x); then v + MLP(RMSNorm(v)), fused.
 
     Shapes: x (b, n1, n2, C), gains (C,), weight (order*C, C) with the factors stacked as `nn.Linear` stores them, bias
-    (order*C,), filter (K, M, C, 2), up (H, C), down (C, H). `matrices` are those of the last axis, (2M, n2) and back,
+    (order*C,), filter (K, M, C, 2), up (H, C), down (C, H); where the domain is padded, `offset` (2, K, M, C) is the
+    spectrum of what the product is on the padding. `matrices` are those of the last axis, (2M, n2) and back,
     (n2, 2M), then of the leading one, (2K, 2 n1) and back; the caller keeps them for later calls. Under bfloat16
     autocast the factors and the MLP take their operands in bfloat16; transforms, sums and the result stay in float32.
     """
-    from hofno.layers.kernels.block import ModernBlock, transforms_of
+    from hofno.layers.kernels.narrow import NarrowBlock
+    from hofno.layers.kernels.transforms import transforms_of
+    from hofno.layers.kernels.wide import WideBlock
 
+    block = NarrowBlock if _narrow(x, up_bias.numel()) else WideBlock
     transforms = transforms_of(matrices)
-    return ModernBlock.apply(  # pyright: ignore[reportReturnType]
-        x, gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias, transforms, eps
+    return block.apply(  # pyright: ignore[reportReturnType]
+        x, gain1, weight, bias, filter_, offset, gain2, up, up_bias, down, down_bias, transforms, eps
     )
 
 
@@ -107,6 +117,7 @@ def modern_block_plain(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
+    offset: Tensor | None,
     gain2: Tensor,
     up: Tensor,
     up_bias: Tensor,
@@ -122,7 +133,8 @@ def modern_block_plain(
     stacked = functional.linear(rms_norm_plain(x, gain1, eps), weight, bias)  # (..., order*C)
     product = stacked.unflatten(-1, (-1, channels)).prod(dim=-2)
     s = (last @ product).reshape(batch, 2 * n1, m * channels)
-    spectrum = mode_filter_plain((leading @ s).reshape(batch, 2, kept, m, channels), filter_)
+    spectrum = (leading @ s).reshape(batch, 2, kept, m, channels)
+    spectrum = mode_filter_plain(spectrum if offset is None else spectrum + offset, filter_)
     s = leading_inverse @ spectrum.reshape(batch, 2 * kept, m * channels)
     v = x + last_inverse @ s.reshape(batch, n1, 2 * m, channels)
     hidden = functional.gelu(functional.linear(rms_norm_plain(v, gain2, eps), up, up_bias))  # (..., H)

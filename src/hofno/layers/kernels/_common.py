@@ -107,3 +107,32 @@ def parameter(name: str, tensor: Tensor, shape: tuple[int, ...], x: Tensor) -> T
             f"on {tensor.device}; match it to x"
         )
     return tensor.contiguous()
+
+
+def block_parameters(
+    x: Tensor,
+    gain1: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    filter_: Tensor,
+    gain2: Tensor,
+    up: Tensor,
+    up_bias: Tensor,
+    down: Tensor,
+    down_bias: Tensor,
+    kept: tuple[int, int],
+) -> tuple[Tensor, ...]:
+    """The parameters of a block on x (b, n1, n2, C), contiguous, once they are known to fit each other."""
+    channels, hidden = x.shape[-1], up_bias.numel()
+    order = max(1, bias.numel() // channels)
+    return (
+        parameter("norm1", gain1, (channels,), x),
+        parameter("factors.weight", weight, (order * channels, channels), x),
+        parameter("factors.bias", bias, (order * channels,), x),
+        parameter("filter", filter_, (*kept, channels, 2), x),
+        parameter("norm2", gain2, (channels,), x),
+        parameter("up.weight", up, (hidden, channels), x),
+        parameter("up.bias", up_bias, (hidden,), x),
+        parameter("down.weight", down, (channels, hidden), x),
+        parameter("down.bias", down_bias, (channels,), x),
+    )

@@ -2,13 +2,17 @@
 
 F and its inverse are the truncated transforms of the leading axis as real matrices; w is one complex number for each
 mode and channel. With g the gradient of the result and h = F^-T g: dw = sum_b conj(F s) h and ds = F^T (conj(w) h).
+Where the domain is padded, `offset` is the spectrum of what the product is outside; it is added to F s. All of this is
+one kernel where the matrices are small enough to be read by every program, and library products around the filter else.
 Layouts: s (b, n1, 2, M, C) from the last axis' transform, spectrum (b, 2, K, M, C), w (K, M, C, 2).
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
-# pyright: reportGeneralTypeIssues=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
+
+import math
 
 import torch
 import triton
@@ -16,8 +20,10 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.layers.kernels._common import power_of_two
+from hofno.layers.kernels.mode_product import multiply, multiply_grads
 
-CHUNK = 64  # channels at a time: measured on an H200
+TILE = 2**13  # numbers of a program's columns, channels times lines
+LARGEST_MATRIX = 2**14  # numbers of F that every program may read, with its places filled up
 REGISTERS = 168  # of a thread, so that three programs share a multiprocessor
 
 
@@ -27,8 +33,10 @@ def _forward_kernel(
     transform_pointer,  # (2*KEPT, LINES)
     inverse_pointer,  # (LINES, 2*KEPT)
     weight_pointer,  # (KEPT, M, C, 2)
+    offset_pointer,  # (2, KEPT, M, C)
     spectrum_pointer,  # (B, 2, KEPT, M, C)
     out_pointer,  # (B, LINES, M, C)
+    PADDED: tl.constexpr,
     LINES: tl.constexpr,
     LINE_PLACES: tl.constexpr,
     KEPT: tl.constexpr,
@@ -51,6 +59,9 @@ def _forward_kernel(
         tl.load(transform_pointer + KEPT * LINES + square, mask=both, other=0.0), s, input_precision=PRECISION
     )
     modes = (k[:, None] * M + mode) * C + channels[None, :]
+    if PADDED:
+        real += tl.load(offset_pointer + modes, mask=kept[:, None], other=0.0)
+        imaginary += tl.load(offset_pointer + KEPT * M * C + modes, mask=kept[:, None], other=0.0)
     to = sample * (2 * KEPT * M * C) + modes
     tl.store(spectrum_pointer + to, real, mask=kept[:, None])
     tl.store(spectrum_pointer + KEPT * M * C + to, imaginary, mask=kept[:, None])
@@ -75,6 +86,8 @@ def _backward_kernel(
     out_grad_pointer,  # (B, LINES, M, C)
     s_grad_pointer,  # (B, LINES, M, C)
     weight_grad_pointer,  # (B, 2, KEPT, M, C)
+    offset_grad_pointer,  # (B, 2, KEPT, M, C)
+    PADDED: tl.constexpr,
     LINES: tl.constexpr,
     LINE_PLACES: tl.constexpr,
     KEPT: tl.constexpr,
@@ -106,6 +119,9 @@ def _backward_kernel(
     weight_imaginary = tl.load(weight_pointer + 2 * modes + 1, mask=kept[:, None], other=0.0)
     s_real = weight_real * h_real + weight_imaginary * h_imaginary
     s_imaginary = weight_real * h_imaginary - weight_imaginary * h_real
+    if PADDED:
+        tl.store(offset_grad_pointer + here, s_real, mask=kept[:, None])
+        tl.store(offset_grad_pointer + KEPT * M * C + here, s_imaginary, mask=kept[:, None])
     slender = lines[:, None] * (2 * KEPT) + k[None, :]  # (LINES, KEPT)
     mask = line[:, None] & kept[None, :]
     s_grad = tl.dot(tl.load(transform_pointer + slender, mask=mask, other=0.0), s_real, input_precision=PRECISION)
@@ -116,32 +132,46 @@ def _backward_kernel(
 
 def _sizes(s: Tensor, weight: Tensor) -> dict[str, int]:
     lines, kept, m, c = 2 * s.shape[1], *weight.shape[:3]
+    places = max(16, power_of_two(lines))
     return {
         "LINES": lines,
-        "LINE_PLACES": max(16, power_of_two(lines)),
+        "LINE_PLACES": places,
         "KEPT": kept,
         "KEPT_PLACES": max(16, power_of_two(kept)),
         "M": m,
         "C": c,
-        "CHUNK": min(c, CHUNK),
+        "CHUNK": math.gcd(c, max(16, min(64, TILE // places))),
     }
 
 
-def forward(s: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, precision: str) -> tuple[Tensor, Tensor]:
+def _fuses(sizes: dict[str, int]) -> bool:
+    return sizes["LINE_PLACES"] * sizes["KEPT_PLACES"] <= LARGEST_MATRIX
+
+
+def forward(
+    s: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, offset: Tensor | None, precision: str
+) -> tuple[Tensor, Tensor]:
     """The filtered s (b, n1, 2M, C) and its spectrum (b, 2, K, M, C), which the backward pass wants.
 
-    `transform` is F (2K, 2 n1) and `inverse` F^-1 (2 n1, 2K).
+    `transform` is F (2K, 2 n1), `inverse` F^-1 (2 n1, 2K), `offset` (2, K, M, C).
     """
     sizes = _sizes(s, weight)
-    kept, m, c = weight.shape[:3]
-    spectrum, out = s.new_empty(s.shape[0], 2, kept, m, c), torch.empty_like(s)
-    _forward_kernel[(s.shape[0], m, c // sizes["CHUNK"])](
+    batch, (kept, m, c) = s.shape[0], weight.shape[:3]
+    if not _fuses(sizes):
+        spectrum = _product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
+        spectrum = spectrum if offset is None else spectrum.add_(offset)
+        out = _product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
+        return out.view_as(s), spectrum
+    spectrum, out = s.new_empty(batch, 2, kept, m, c), torch.empty_like(s)
+    _forward_kernel[(batch, m, c // sizes["CHUNK"])](
         s,
         transform,
         inverse,
         weight,
+        weight if offset is None else offset.contiguous(),
         spectrum,
         out,
+        PADDED=offset is not None,
         **sizes,
         PRECISION=precision,
         num_warps=4,
@@ -152,12 +182,25 @@ def forward(s: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, preci
 
 
 def backward(
-    spectrum: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, out_grad: Tensor, precision: str
-) -> tuple[Tensor, Tensor]:
-    """Gradients of s and of the weight; the matrices are transposed, F^T (2 n1, 2K) and F^-T (2K, 2 n1)."""
+    spectrum: Tensor,
+    transform: Tensor,
+    inverse: Tensor,
+    weight: Tensor,
+    out_grad: Tensor,
+    padded: bool,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of s, of the weight and of the offset; the matrices are transposed, F^T (2 n1, 2K), F^-T (2K, 2 n1)."""
     sizes = _sizes(out_grad, weight)
+    batch, (kept, m, c) = out_grad.shape[0], weight.shape[:3]
+    if not _fuses(sizes):
+        h = _product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
+        spectrum_grad, weight_grad = multiply_grads(spectrum, weight, h)
+        s_grad = _product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
+        return s_grad, weight_grad, spectrum_grad.sum(0) if padded else None
     s_grad, weight_grad = torch.empty_like(out_grad), torch.empty_like(spectrum)
-    _backward_kernel[(out_grad.shape[0], weight.shape[1], weight.shape[2] // sizes["CHUNK"])](
+    offset_grad = torch.empty_like(spectrum) if padded else None
+    _backward_kernel[(batch, m, c // sizes["CHUNK"])](
         spectrum,
         transform,
         inverse,
@@ -165,10 +208,18 @@ def backward(
         out_grad,
         s_grad,
         weight_grad,
+        weight_grad if offset_grad is None else offset_grad,
+        PADDED=padded,
         **sizes,
         PRECISION=precision,
         num_warps=4,
         num_stages=1,
         maxnreg=REGISTERS,
     )
-    return s_grad, weight_grad.sum(0).movedim(0, -1).contiguous()
+    offset_total = None if offset_grad is None else offset_grad.sum(0)
+    return s_grad, weight_grad.sum(0).movedim(0, -1).contiguous(), offset_total
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    """matrix (r, s) times every x[i] (s, t)."""
+    return torch.bmm(matrix.expand(x.shape[0], -1, -1), x)

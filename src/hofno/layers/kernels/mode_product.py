@@ -79,6 +79,34 @@ def _backward_kernel(
     tl.store(weight_grad_pointer + 2 * positions + 1, weight_imaginary_grad, mask=inside)
 
 
+def multiply(spectrum: Tensor, weight: Tensor) -> Tensor:
+    """w s of a contiguous spectrum (B, 2, ..., C) and weight (..., C, 2)."""
+    filtered, positions = torch.empty_like(spectrum), weight.numel() // 2
+    with on_device_of(spectrum):
+        _forward_kernel[(spectrum.shape[0], blocks_of(positions, FORWARD_BLOCK))](
+            spectrum, weight, filtered, positions, BLOCK=FORWARD_BLOCK, num_warps=4
+        )
+    return filtered
+
+
+def multiply_grads(spectrum: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of spectrum and weight, from the contiguous one of the product."""
+    spectrum_grad, weight_grad, positions = torch.empty_like(spectrum), torch.empty_like(weight), weight.numel() // 2
+    with on_device_of(spectrum):
+        _backward_kernel[(blocks_of(positions, BACKWARD_BLOCK),)](
+            spectrum,
+            weight,
+            grad,
+            spectrum_grad,
+            weight_grad,
+            positions,
+            BATCH=spectrum.shape[0],
+            BLOCK=BACKWARD_BLOCK,
+            num_warps=4,
+        )
+    return spectrum_grad, weight_grad
+
+
 class ModeFilter(torch.autograd.Function):
     """Autograd of `mode_filter`."""
 
@@ -91,37 +119,14 @@ class ModeFilter(torch.autograd.Function):
             )
         if spectrum.numel() == 0:
             raise ShapeError(f"expected a non-empty spectrum, got {tuple(spectrum.shape)}; use the plain version")
-        batch, _, modes, channels = spectrum.shape
-        weight = parameter("weight", weight, (modes, channels, 2), spectrum)
+        weight = parameter("weight", weight, (*spectrum.shape[2:], 2), spectrum)
         spectrum = spectrum.contiguous()
-        filtered = torch.empty_like(spectrum)
-        positions = modes * channels
-        with on_device_of(spectrum):
-            _forward_kernel[(batch, blocks_of(positions, FORWARD_BLOCK))](
-                spectrum, weight, filtered, positions, BLOCK=FORWARD_BLOCK, num_warps=4
-            )
         ctx.save_for_backward(spectrum, weight)
-        return filtered
+        return multiply(spectrum, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
         spectrum, weight = ctx.saved_tensors
-        grad = grad.contiguous()
-        batch, _, modes, channels = spectrum.shape
-        positions = modes * channels
-        spectrum_grad = torch.empty_like(spectrum)
-        weight_grad = torch.empty_like(weight)
-        with on_device_of(spectrum):
-            _backward_kernel[(blocks_of(positions, BACKWARD_BLOCK),)](
-                spectrum,
-                weight,
-                grad,
-                spectrum_grad,
-                weight_grad,
-                positions,
-                BATCH=batch,
-                BLOCK=BACKWARD_BLOCK,
-                num_warps=4,
-            )
+        spectrum_grad, weight_grad = multiply_grads(spectrum, weight, grad.contiguous())
         return spectrum_grad if ctx.needs_input_grad[0] else None, weight_grad

@@ -8,7 +8,7 @@ the shares up, always in the same order.
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
-# pyright: reportGeneralTypeIssues=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ x s (s from the norm) and dp are left in memory for the gradients of weights and
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
-# pyright: reportGeneralTypeIssues=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ the norm), a, du and g are left in memory, in the operands' type, for the gradie
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
-# pyright: reportGeneralTypeIssues=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false
 
 from __future__ import annotations
 

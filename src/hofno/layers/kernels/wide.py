@@ -1,0 +1,124 @@
+"""The modern block of many channels: library matrix products, and between them one pass over memory each.
+
+    u, s = unit(x)         q = u (W g1)^T        t = F_w prod(q + b)          `wide_rows`
+    t' = F_h^-1 (w * F_h t)                                                   `columns`
+    v = x + F_w^-1 t'      u', s' = unit(v)      a = gelu(u' (W_up g2)^T + b_up)
+    y = v + a W_down^T + b_down
+
+The gains g1, g2 of the norms go into the weights. Kept for the backward pass: u, q, the spectrum F_h t, u', the hidden
+activations before and after the gelu, and one number for each point and norm.
+"""
+
+# autograd's wrapped methods are not plain ones to a type checker:
+# pyright: reportIncompatibleMethodOverride=false
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from hofno.layers.kernels import columns, wide_rows
+from hofno.layers.kernels._common import block_parameters, dot_precision, on_device_of, operand_type
+from hofno.layers.kernels.bias_gelu import gelu, gelu_grad_
+from hofno.layers.kernels.transforms import Transforms
+
+
+class WideBlock(torch.autograd.Function):
+    """Autograd of `hofno.layers.kernels.modern_block` for many channels."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        gain1: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        filter_: Tensor,
+        offset: Tensor | None,
+        gain2: Tensor,
+        up: Tensor,
+        up_bias: Tensor,
+        down: Tensor,
+        down_bias: Tensor,
+        transforms: Transforms,
+        eps: float,
+    ) -> Tensor:
+        t, channels = transforms, x.shape[-1]
+        gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias = block_parameters(
+            x, gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias, t.kept_modes
+        )
+        operand, precision = operand_type(x), dot_precision(x)
+        order = bias.numel() // channels
+        w, w_up, w_down = (weight * gain1).to(operand), (up * gain2).to(operand), down.to(operand)
+        rows = x.view(-1, channels)
+        with on_device_of(x):
+            unit1, scale1 = wide_rows.unit_rows(rows, eps, operand)
+            q = unit1 @ w.T
+            s = wide_rows.product_in(q, bias, order, t.rows_in, t.tile, t.kept, precision)
+            s = s.view(x.shape[0], x.shape[1], t.kept, channels)
+            s, spectrum = columns.forward(s, t.columns, t.columns_inverse, filter_, offset, precision)
+            y, unit2, scale2 = wide_rows.residual_out(
+                rows, s, t.rows_out, down_bias, t.tile, t.kept, eps, operand, precision
+            )
+            hidden = unit2 @ w_up.T
+            active = gelu(hidden, up_bias)
+            y = add_product_(y, active, w_down.T)
+        ctx.save_for_backward(
+            unit1, scale1, q, spectrum, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down
+        )
+        ctx.parameters = (gain1, weight, gain2, up)
+        ctx.transforms, ctx.precision, ctx.shape, ctx.padded = t, precision, x.shape, offset is not None
+        return y.view_as(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
+        unit1, scale1, q, spectrum, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = (
+            ctx.saved_tensors
+        )
+        gain1, weight, gain2, up = ctx.parameters
+        t, precision, shape = ctx.transforms, ctx.precision, ctx.shape
+        channels, order = shape[-1], bias.numel() // shape[-1]
+        y_grad = y_grad.contiguous().view(-1, channels)
+        low = y_grad.to(q.dtype)
+        with on_device_of(y_grad):
+            down_grad, down_bias_grad = product(low.T, active), y_grad.sum(0)
+            hidden_grad = low @ w_down
+            up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)
+            up_grad, gain2_grad = unfold(product(hidden_grad.T, unit2), up, gain2)
+            v_grad, s_grad = wide_rows.residual_out_grad(
+                unit2, scale2, hidden_grad @ w_up, y_grad, t.rows_out_transposed, t.tile, t.kept, precision
+            )
+            s_grad = s_grad.view(shape[0], shape[1], t.kept, channels)
+            s_grad, filter_grad, offset_grad = columns.backward(
+                spectrum, t.columns_transposed, t.columns_inverse_transposed, filter_, s_grad, ctx.padded, precision
+            )
+            q_grad, bias_grad = wide_rows.product_in_grad(
+                q, bias, order, t.rows_in_transposed, s_grad, t.tile, t.kept, precision
+            )
+            weight_grad, gain1_grad = unfold(product(q_grad.T, unit1), weight, gain1)
+            x_grad = wide_rows.unit_rows_grad(unit1, scale1, q_grad @ w, v_grad, t.tile, precision)
+        first = (x_grad.view(shape), gain1_grad, weight_grad, bias_grad, filter_grad, offset_grad)
+        return *first, gain2_grad, up_grad, up_bias_grad, down_grad, down_bias_grad, None, None
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a b in float32, from operands of any type."""
+    if a.dtype == torch.float32:
+        return a @ b
+    return torch.mm(a, b, out_dtype=torch.float32)
+
+
+def add_product_(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """total + a b in float32, from operands of any type."""
+    if a.dtype == torch.float32:
+        return total.addmm_(a, b)
+    return torch.addmm(total, a, b, out_dtype=torch.float32)
+
+
+def unfold(folded_grad: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of weight and gain, from that of weight * gain."""
+    return folded_grad * gain, (folded_grad * weight).sum(0)

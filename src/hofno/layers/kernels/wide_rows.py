@@ -1,0 +1,378 @@
+"""What lies between the matrix products of a wide block, along image rows, each in one pass over memory.
+
+    unit_rows            u = v s,  s = (mean_c v^2 + eps)^(-1/2)
+    product_in           F_w prod_i (q_i + b_i)                          and its gradient in q and b
+    residual_out         v' = v + F_w^-1 t,  u' = v' s'                  and its gradient
+
+The gain of a norm belongs to the weights after it, so no kernel knows of it. Channels are taken in chunks; a sum over
+all channels of a point is made in one loop over the chunks and used in a second.
+"""
+
+# The kernel language is not Python to a type checker, nor are launch options:
+# pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from hofno.layers.kernels._common import Tile, blocks_of, power_of_two, triton_type
+
+CHUNK = 64
+UNIT_ROWS = 16
+
+
+@triton.jit
+def _unit_kernel(
+    v_pointer,  # (P, C)
+    unit_pointer,  # (P, C), operand type
+    scale_pointer,  # (P,)
+    point_count,
+    eps,
+    C: tl.constexpr,
+    PLACES: tl.constexpr,
+    ROWS: tl.constexpr,
+    OPERAND: tl.constexpr,
+):
+    points = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    channels = tl.arange(0, PLACES)
+    there = (points < point_count)[:, None] & (channels < C)[None, :]
+    at = points[:, None] * C + channels[None, :]
+    v = tl.load(v_pointer + at, mask=there, other=0.0)
+    scale = tl.rsqrt(tl.sum(v * v, axis=1) / C + eps)
+    tl.store(unit_pointer + at, (v * scale[:, None]).to(OPERAND), mask=there)
+    tl.store(scale_pointer + points, scale, mask=points < point_count)
+
+
+@triton.jit
+def _product_kernel(
+    q_pointer,  # (P, ORDER*C), operand type
+    bias_pointer,  # (ORDER*C,)
+    transform_pointer,  # (MODES, POINTS)
+    out_pointer,  # (tiles*KEPT, C)
+    point_count,
+    coefficient_count,
+    ORDER: tl.constexpr,
+    C: tl.constexpr,
+    CHUNK: tl.constexpr,
+    POINTS: tl.constexpr,
+    FILLED: tl.constexpr,
+    MODES: tl.constexpr,
+    KEPT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    tile = tl.program_id(0).to(tl.int64)
+    points, modes = tl.arange(0, POINTS), tl.arange(0, MODES)
+    channels = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    there = ((points < FILLED) & (tile * FILLED + points < point_count))[:, None]
+    kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
+    at = (tile * FILLED + points)[:, None] * (ORDER * C) + channels[None, :]
+    product = tl.full((POINTS, CHUNK), 1.0, tl.float32)
+    for i in tl.static_range(ORDER):
+        q = tl.load(q_pointer + at + i * C, mask=there, other=0.0).to(tl.float32)
+        product = product * (q + tl.load(bias_pointer + i * C + channels)[None, :])
+    transform = tl.load(transform_pointer + modes[:, None] * POINTS + points[None, :])
+    to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+    tl.store(out_pointer + to, tl.dot(transform, product, input_precision=PRECISION), mask=kept)
+
+
+@triton.jit
+def _product_grad_kernel(
+    q_pointer,  # (P, ORDER*C), operand type
+    bias_pointer,  # (ORDER*C,)
+    transform_pointer,  # (POINTS, MODES), the transposed transform
+    out_grad_pointer,  # (tiles*KEPT, C)
+    q_grad_pointer,  # (P, ORDER*C), operand type
+    bias_grad_pointer,  # (tiles, ORDER*C)
+    point_count,
+    coefficient_count,
+    ORDER: tl.constexpr,
+    C: tl.constexpr,
+    CHUNK: tl.constexpr,
+    POINTS: tl.constexpr,
+    FILLED: tl.constexpr,
+    MODES: tl.constexpr,
+    KEPT: tl.constexpr,
+    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    tile = tl.program_id(0).to(tl.int64)
+    points, modes = tl.arange(0, POINTS), tl.arange(0, MODES)
+    channels = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    there = ((points < FILLED) & (tile * FILLED + points < point_count))[:, None]
+    kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
+    at = (tile * FILLED + points)[:, None] * (ORDER * C) + channels[None, :]
+    from_ = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+    out_grad = tl.load(out_grad_pointer + from_, mask=kept, other=0.0)
+    transform = tl.load(transform_pointer + points[:, None] * MODES + modes[None, :])
+    factors = ()
+    for i in tl.static_range(ORDER):
+        q = tl.load(q_pointer + at + i * C, mask=there, other=0.0).to(tl.float32)
+        factors += (q + tl.load(bias_pointer + i * C + channels)[None, :],)
+    right = tl.dot(transform, out_grad, input_precision=PRECISION)
+    reversed_rights = (right,)  # at m-1-i: g * prod_{j > i} p_j
+    for i in tl.static_range(ORDER - 1):
+        right = right * factors[ORDER - 1 - i]
+        reversed_rights += (right,)
+    left = tl.full((POINTS, CHUNK), 1.0, tl.float32)  # prod_{j < i} p_j
+    for i in tl.static_range(ORDER):
+        q_grad = left * reversed_rights[ORDER - 1 - i]
+        left = left * factors[i]
+        tl.store(q_grad_pointer + at + i * C, q_grad.to(OPERAND), mask=there)
+        tl.store(bias_grad_pointer + tile * (ORDER * C) + i * C + channels, tl.sum(q_grad, axis=0))
+
+
+@triton.jit
+def _residual_kernel(
+    v_pointer,  # (P, C)
+    spectrum_pointer,  # (tiles*KEPT, C)
+    transform_pointer,  # (POINTS, MODES)
+    bias_pointer,  # (C,)
+    out_pointer,  # (P, C)
+    unit_pointer,  # (P, C), operand type
+    scale_pointer,  # (P,)
+    point_count,
+    coefficient_count,
+    eps,
+    C: tl.constexpr,
+    CHUNK: tl.constexpr,
+    POINTS: tl.constexpr,
+    FILLED: tl.constexpr,
+    MODES: tl.constexpr,
+    KEPT: tl.constexpr,
+    OPERAND: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    tile = tl.program_id(0).to(tl.int64)
+    points, modes, chunk = tl.arange(0, POINTS), tl.arange(0, MODES), tl.arange(0, CHUNK)
+    inside = (points < FILLED) & (tile * FILLED + points < point_count)
+    there = inside[:, None]
+    kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
+    transform = tl.load(transform_pointer + points[:, None] * MODES + modes[None, :])
+    squares = tl.full((POINTS,), 0.0, tl.float32)
+    sums = ()
+    for k in tl.static_range(C // CHUNK):
+        channels = k * CHUNK + chunk
+        at = (tile * FILLED + points)[:, None] * C + channels[None, :]
+        from_ = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+        spectrum = tl.load(spectrum_pointer + from_, mask=kept, other=0.0)
+        v = tl.load(v_pointer + at, mask=there, other=0.0) + tl.dot(transform, spectrum, input_precision=PRECISION)
+        tl.store(out_pointer + at, v + tl.load(bias_pointer + channels)[None, :], mask=there)
+        squares += tl.sum(v * v, axis=1)
+        sums += (v.to(OPERAND),)
+    scale = tl.rsqrt(squares / C + eps)
+    tl.store(scale_pointer + tile * FILLED + points, scale, mask=inside)
+    for k in tl.static_range(C // CHUNK):
+        at = (tile * FILLED + points)[:, None] * C + k * CHUNK + chunk[None, :]
+        tl.store(unit_pointer + at, (tl.cast(sums[k], tl.float32) * scale[:, None]).to(OPERAND), mask=there)
+
+
+@triton.jit
+def _residual_grad_kernel(
+    unit_pointer,  # (P, C), operand type
+    scale_pointer,  # (P,)
+    unit_grad_pointer,  # (P, C), operand type
+    out_grad_pointer,  # (P, C)
+    transform_pointer,  # (MODES, POINTS), the transposed inverse transform
+    v_grad_pointer,  # (P, C)
+    spectrum_grad_pointer,  # (tiles*KEPT, C)
+    point_count,
+    coefficient_count,
+    TRANSFORM: tl.constexpr,
+    C: tl.constexpr,
+    CHUNK: tl.constexpr,
+    POINTS: tl.constexpr,
+    FILLED: tl.constexpr,
+    MODES: tl.constexpr,
+    KEPT: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    tile = tl.program_id(0).to(tl.int64)
+    points, modes, chunk = tl.arange(0, POINTS), tl.arange(0, MODES), tl.arange(0, CHUNK)
+    inside = (points < FILLED) & (tile * FILLED + points < point_count)
+    there = inside[:, None]
+    scale = tl.load(scale_pointer + tile * FILLED + points, mask=inside, other=0.0)
+    along = tl.full((POINTS,), 0.0, tl.float32)
+    for k in tl.static_range(C // CHUNK):
+        at = (tile * FILLED + points)[:, None] * C + k * CHUNK + chunk[None, :]
+        unit = tl.load(unit_pointer + at, mask=there, other=0.0).to(tl.float32)
+        unit_grad = tl.load(unit_grad_pointer + at, mask=there, other=0.0).to(tl.float32)
+        along += tl.sum(unit * unit_grad, axis=1)
+    along = along / C
+    for k in tl.static_range(C // CHUNK):
+        channels = k * CHUNK + chunk
+        at = (tile * FILLED + points)[:, None] * C + channels[None, :]
+        unit = tl.load(unit_pointer + at, mask=there, other=0.0).to(tl.float32)
+        unit_grad = tl.load(unit_grad_pointer + at, mask=there, other=0.0).to(tl.float32)
+        grad = tl.load(out_grad_pointer + at, mask=there, other=0.0)
+        grad += scale[:, None] * (unit_grad - unit * along[:, None])
+        tl.store(v_grad_pointer + at, grad, mask=there)
+        if TRANSFORM:
+            kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
+            transform = tl.load(transform_pointer + modes[:, None] * POINTS + points[None, :])
+            to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+            spectrum_grad = tl.dot(transform, grad, input_precision=PRECISION)
+            tl.store(spectrum_grad_pointer + to, spectrum_grad, mask=kept)
+
+
+def _tiles(tile: Tile, kept: int, channels: int) -> dict[str, int]:
+    return {
+        "C": channels,
+        "CHUNK": CHUNK,
+        "POINTS": tile.points,
+        "FILLED": tile.filled,
+        "MODES": max(16, power_of_two(tile.rows * kept)),
+        "KEPT": tile.rows * kept,
+        "num_warps": 8 if tile.points >= 128 else 4,
+        "num_stages": 1,
+    }
+
+
+def unit_rows(v: Tensor, eps: float, operand: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The points of v (P, C) over their root mean square, in the operands' type, and one over that, (P,)."""
+    count, channels = v.shape
+    unit, scale = v.new_empty(count, channels, dtype=operand), v.new_empty(count)
+    _unit_kernel[(blocks_of(count, UNIT_ROWS),)](
+        v,
+        unit,
+        scale,
+        count,
+        eps,
+        C=channels,
+        PLACES=power_of_two(channels),
+        ROWS=UNIT_ROWS,
+        OPERAND=triton_type(operand),
+        num_warps=4,
+    )
+    return unit, scale
+
+
+def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Tile, kept: int, precision: str) -> Tensor:
+    """F_w of the product of the factors q (P, m C) plus bias: (image rows, kept, C), float32."""
+    image_rows, channels = q.shape[0] // tile.width, q.shape[1] // order
+    out = q.new_empty(image_rows, kept, channels, dtype=torch.float32)
+    _product_kernel[(tile.count(image_rows), channels // CHUNK)](
+        q,
+        bias,
+        transform,
+        out,
+        q.shape[0],
+        image_rows * kept,
+        ORDER=order,
+        PRECISION=precision,
+        **_tiles(tile, kept, channels),
+    )
+    return out
+
+
+def product_in_grad(
+    q: Tensor, bias: Tensor, order: int, transposed: Tensor, out_grad: Tensor, tile: Tile, kept: int, precision: str
+) -> tuple[Tensor, Tensor]:
+    """Gradients of q, in its type, and of the bias."""
+    image_rows, channels = q.shape[0] // tile.width, q.shape[1] // order
+    tiles = tile.count(image_rows)
+    q_grad, bias_grad = torch.empty_like(q), bias.new_empty(tiles, order * channels)
+    _product_grad_kernel[(tiles, channels // CHUNK)](
+        q,
+        bias,
+        transposed,
+        out_grad,
+        q_grad,
+        bias_grad,
+        q.shape[0],
+        image_rows * kept,
+        ORDER=order,
+        OPERAND=triton_type(q.dtype),
+        PRECISION=precision,
+        **_tiles(tile, kept, channels),
+    )
+    return q_grad, bias_grad.sum(0)
+
+
+def residual_out(
+    v: Tensor,
+    spectrum: Tensor,
+    transform: Tensor,
+    bias: Tensor,
+    tile: Tile,
+    kept: int,
+    eps: float,
+    operand: torch.dtype,
+    precision: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """v' = v + F_w^-1 spectrum of v (P, C): v' + bias, then the unit points of v' and their scale."""
+    count, channels = v.shape
+    image_rows = count // tile.width
+    out, unit, scale = torch.empty_like(v), v.new_empty(count, channels, dtype=operand), v.new_empty(count)
+    _residual_kernel[(tile.count(image_rows),)](
+        v,
+        spectrum,
+        transform,
+        bias,
+        out,
+        unit,
+        scale,
+        count,
+        image_rows * kept,
+        eps,
+        OPERAND=triton_type(operand),
+        PRECISION=precision,
+        **_tiles(tile, kept, channels),
+    )
+    return out, unit, scale
+
+
+def unit_rows_grad(
+    unit: Tensor, scale: Tensor, unit_grad: Tensor, out_grad: Tensor, tile: Tile, precision: str
+) -> Tensor:
+    """The gradient of v: `out_grad` of the residual plus what comes through its unit points."""
+    return _residual_grad(unit, scale, unit_grad, out_grad, None, tile, 0, precision)[0]
+
+
+def residual_out_grad(
+    unit: Tensor,
+    scale: Tensor,
+    unit_grad: Tensor,
+    out_grad: Tensor,
+    transposed: Tensor,
+    tile: Tile,
+    kept: int,
+    precision: str,
+) -> tuple[Tensor, Tensor]:
+    """Gradients of v (P, C) and of the spectrum (image rows, kept, C)."""
+    v_grad, spectrum_grad = _residual_grad(unit, scale, unit_grad, out_grad, transposed, tile, kept, precision)
+    assert spectrum_grad is not None
+    return v_grad, spectrum_grad
+
+
+def _residual_grad(
+    unit: Tensor,
+    scale: Tensor,
+    unit_grad: Tensor,
+    out_grad: Tensor,
+    transposed: Tensor | None,
+    tile: Tile,
+    kept: int,
+    precision: str,
+) -> tuple[Tensor, Tensor | None]:
+    count, channels = out_grad.shape
+    image_rows = count // tile.width
+    v_grad = torch.empty_like(out_grad)
+    spectrum_grad = None if transposed is None else out_grad.new_empty(image_rows, kept, channels)
+    _residual_grad_kernel[(tile.count(image_rows),)](
+        unit,
+        scale,
+        unit_grad,
+        out_grad,
+        out_grad if transposed is None else transposed,
+        v_grad,
+        v_grad if spectrum_grad is None else spectrum_grad,
+        count,
+        image_rows * kept,
+        TRANSFORM=transposed is not None,
+        PRECISION=precision,
+        **_tiles(tile, kept, channels),
+    )
+    return v_grad, spectrum_grad
