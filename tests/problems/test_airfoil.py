@@ -285,8 +285,8 @@ class TestReader:
         cases: list[tuple[dict[str, np.ndarray], str]] = [
             ({"Q": good["Q"][:, :4]}, r"expected X and Y of shape \(n, 221, 51\)"),
             ({"Y": good["Y"][:2]}, r"got \(3, 221, 51\), \(2, 221, 51\)"),
-            ({"X": good["X"][0]}, "real numbers with 3 axes"),
-            ({"X": good["X"].astype(np.int32)}, "real numbers with 3 axes"),
+            ({"X": good["X"][0]}, "real numbers on 3 axes"),
+            ({"X": good["X"].astype(np.int32)}, "real numbers on 3 axes"),
             ({"Q": nan}, "sample 1 holds values that are not finite"),
             ({"Y": apart}, "do not meet"),
         ]

@@ -16,7 +16,7 @@ import torch
 from pydantic import ValidationError
 
 from hofno.errors import DataError, SolverError
-from hofno.problems import darcy
+from hofno.problems import darcy, groups
 from hofno.problems.base import Arrays, ignore_progress
 from hofno.problems.darcy import CARD, FILES, Darcy, read_published
 from hofno.solvers.darcy import bytes_per_field, solve_darcy
@@ -140,16 +140,8 @@ class TestGenerate:
         problem().generate(lambda *args: seen.append(args))
         assert seen == [("generate", done, 6) for done in (2, 3, 5, 6)]
 
-    def test_little_memory_means_smaller_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        each, threads = bytes_per_field(22), torch.get_num_threads()
-        assert (problem()._group("cpu"), Darcy()._group("cpu")) == ((8, threads), (1, threads))
-        monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-        for fields, found in ((100, (8, 3)), (20, (8, 2)), (10, (8, 1)), (9, (4, 1)), (2, (1, 1)), (1, (1, 1))):
-            monkeypatch.setattr(darcy, "free_bytes", lambda device, n=fields: n * each)
-            assert problem()._group("cpu") == found
-        monkeypatch.setattr(darcy, "free_bytes", lambda device: None)
-        assert Darcy()._group("cuda") == (128, 1)
-        monkeypatch.setattr(darcy, "free_bytes", lambda device: each - 1)
+    def test_too_little_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(groups, "free_bytes", lambda device: bytes_per_field(22) - 1)
         with pytest.raises(SolverError, match=r"one sample at solver_resolution=22 needs .* GiB"):
             made()
 
@@ -194,7 +186,7 @@ class TestGenerate:
             raise SolverError("no")
 
         monkeypatch.setattr(darcy, "solve_darcy", fail)
-        with pytest.raises(SolverError, match="the batch of train samples from 0 on: no"):
+        with pytest.raises(SolverError, match="train samples from 0 on: no"):
             made()
 
 

@@ -21,14 +21,14 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from hofno.errors import CheckpointError, DataError, SolverError
+from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.npyfile import open_npy
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
 from hofno.solvers.memory import free_bytes, gibibytes
-from hofno.storage.files import one_line, read_failure, regular_size
 
 CARD = """\
 # Airfoil
@@ -157,8 +157,11 @@ class Airfoil(Problem):
             found[row, 1:] = torch.from_numpy(rng.uniform(-self.amplitude, self.amplitude, 7))
         return found
 
-    def generate(self, progress: Progress) -> dict[str, Arrays]:
-        """The three splits, solved on the GPU if there is one."""
+    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
+        return self.generate(progress, device)
+
+    def generate(self, progress: Progress, device: str = "") -> dict[str, Arrays]:
+        """The three splits, solved on `device`; by default on the GPU if there is one."""
         sizes = {"train": self.train, "valid": self.valid, "test": self.test}
         before, total, splits = 0, sum(sizes.values()), {}
         for name, count in sizes.items():
@@ -166,7 +169,7 @@ class Airfoil(Problem):
             def shifted(stage: str, done: int, _: int, before: int = before) -> None:
                 progress(stage, before + done, total)
 
-            flows = self.flows(name, count, progress=shifted)
+            flows = self.flows(name, count, device or None, shifted)
             splits[name] = Arrays(flows.nodes, np.ascontiguousarray(flows.fields[:, 4:]))
             before += count
         return splits
@@ -265,7 +268,7 @@ def read_published(folder: str | Path) -> Arrays:
     p and Mach, n = 2490. The published protocol is PUBLISHED_SPLITS, with nothing normalised and relative L2 as loss.
     """
     place = Path(folder)
-    x, y, q = (_opened(place / f"NACA_Cylinder_{part}.npy", axes) for part, axes in (("X", 3), ("Y", 3), ("Q", 4)))
+    x, y, q = (open_npy(place / f"NACA_Cylinder_{part}.npy", axes) for part, axes in (("X", 3), ("Y", 3), ("Q", 4)))
     mesh = (2 * WAKE_CELLS + FOIL_CELLS + 1, NORMAL_CELLS + 1)
     n = len(x)
     if n == 0 or x.shape != (n, *mesh) or y.shape != (n, *mesh) or q.shape != (n, 5, *mesh):
@@ -294,21 +297,3 @@ def published_splits(whole: Arrays) -> Iterator[tuple[str, Arrays]]:
         raise DataError(f"the published splits need {needed} samples; got {len(whole.x)}; read the original files")
     for name, part in PUBLISHED_SPLITS.items():
         yield name, Arrays(whole.x[part], whole.y[part])
-
-
-def _opened(path: Path, axes: int) -> np.ndarray:
-    """An array of real numbers as it lies in its file, nothing executed."""
-    try:
-        regular_size(path)
-        values = np.lib.format.open_memmap(path, mode="r")
-    except CheckpointError as error:
-        raise DataError(str(error)) from None
-    except OSError as error:
-        raise DataError(str(read_failure(path, error))) from None
-    except Exception as error:  # a header can be wrong in many ways
-        raise DataError(f"{path} could not be read ({one_line(error, 100)}); get the file again") from None
-    if values.dtype.kind != "f" or values.ndim != axes:
-        raise DataError(
-            f"{path}: expected real numbers with {axes} axes, got {values.dtype} {values.shape}; get the file again"
-        )
-    return values

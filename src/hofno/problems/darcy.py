@@ -14,7 +14,6 @@ i % g of group i // g, since libraries may round a sample differently in another
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 from pathlib import Path
@@ -25,13 +24,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from hofno.errors import DataError, SolverError
+from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Problem, Progress
+from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.matfile import read_mat
 from hofno.solvers.darcy import Scheme, bytes_per_field, solve_darcy
-from hofno.solvers.memory import free_bytes, gibibytes
-from hofno.solvers.parallel import in_order
 
 CARD = """\
 # Darcy flow
@@ -113,31 +111,14 @@ class Darcy(Problem):
 
     def generate(self, progress: Progress, device: str | torch.device = "cpu") -> dict[str, Arrays]:
         """The three splits, solved on `device`; memory that is too small for a group of samples makes smaller ones."""
-        sizes = {"train": self.train, "valid": self.valid, "test": self.test}
-        done, total = 0, sum(sizes.values())
-        group, threads = self._group(device)
-        splits: dict[str, Arrays] = {}
-        for stream, (name, count) in enumerate(sizes.items()):
-            x, y = (np.empty((count, 1, self.resolution, self.resolution), np.float32) for _ in "xy")
-            start = 0
-            while start < count:
-                jobs = [(stream, first, min(first + group, count), group) for first in range(start, count, group)]
-                samples = in_order(lambda job: self._samples(*job, device), jobs, device, threads)
-                try:
-                    with contextlib.closing(samples):
-                        for (_, _, stop, _), (a, u) in zip(jobs, samples, strict=True):
-                            x[start:stop, 0], y[start:stop, 0] = a, u
-                            progress("generate", done + stop, total)
-                            start = stop
-                except torch.OutOfMemoryError:
-                    if group == 1:
-                        raise self._too_little(device, free_bytes(device) or 0) from None
-                    group //= 2
-                except SolverError as error:
-                    raise SolverError(f"the batch of {name} samples from {start} on: {error}") from None
-            done += count
-            splits[name] = Arrays(x, y)
-        return splits
+        points, most = _GROUP["cpu" if torch.device(device).type == "cpu" else "cuda"]
+        each, size = bytes_per_field(self.solver_resolution), f"at solver_resolution={self.solver_resolution}"
+        too_little = functools.partial(too_little_memory, size, each, device, lower="solver_resolution")
+        groups = groups_in_memory(device, min(most, points // self.solver_resolution**2), each, too_little)
+        shape = self.grid_geometry.shape
+        return solve_in_groups(
+            self, shape, functools.partial(self._samples, device), device, groups, too_little, progress
+        )
 
     def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
         return self.generate(progress, device)
@@ -162,9 +143,9 @@ class Darcy(Problem):
         return normal.reshape(n, n)
 
     def _samples(
-        self, stream: int, start: int, stop: int, group: int, device: str | torch.device
+        self, device: str | torch.device, stream: int, start: int, stop: int, group: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Coefficient and solution of samples start..stop-1, the first of a group. (b, resolution, resolution)"""
+        """Coefficient and solution of samples start..stop-1, the first of a group. (b, 1, resolution, resolution)"""
         n = self.solver_resolution
         normal = np.zeros((group, n, n))
         normal[: stop - start] = [self.draws(stream, sample) for sample in range(start, stop)]
@@ -173,29 +154,7 @@ class Darcy(Problem):
         stride = (n - 1) // (self.resolution - 1)
         kept = torch.stack((a, solve_darcy(a, self.scheme)))[:, : stop - start, ::stride, ::stride]
         coefficient, solution = kept.float().cpu().numpy()
-        return coefficient, solution
-
-    def _group(self, device: str | torch.device) -> tuple[int, int]:
-        """Samples that are solved together, a power of two, and groups at a time; fewer where memory is short."""
-        on_cpu = torch.device(device).type == "cpu"
-        points, most = _GROUP["cpu" if on_cpu else "cuda"]
-        group = 2 ** int(math.log2(max(1, min(most, points // self.solver_resolution**2))))
-        threads = torch.get_num_threads() if on_cpu else 1
-        free, each = free_bytes(device), bytes_per_field(self.solver_resolution)
-        if free is None:
-            return group, threads
-        if each > free:
-            raise self._too_little(device, free)
-        while group > 1 and group * each > 0.8 * free:
-            group //= 2
-        return group, max(1, min(threads, int(0.8 * free / (group * each))))
-
-    def _too_little(self, device: str | torch.device, free: int) -> SolverError:
-        needed = gibibytes(bytes_per_field(self.solver_resolution))
-        return SolverError(
-            f"one sample at solver_resolution={self.solver_resolution} needs {needed} on {device} and "
-            f"{gibibytes(free)} are free; free some memory, lower solver_resolution or choose another device"
-        )
+        return coefficient[:, None], solution[:, None]
 
 
 def read_published(

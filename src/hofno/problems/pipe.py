@@ -15,7 +15,7 @@ straight pipes at the places of samples that are not wanted.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 from pathlib import Path
 from typing import ClassVar
 
@@ -24,13 +24,12 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from hofno.errors import CheckpointError, DataError, SolverError
+from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Problem, Progress
-from hofno.solvers.memory import free_bytes, gibibytes
-from hofno.solvers.parallel import in_order
+from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
+from hofno.problems.npyfile import open_npy
 from hofno.solvers.pipe_flow import Centreline, Flow, PipeFlow
-from hofno.storage.files import one_line, read_failure, regular_size
 
 CARD = """\
 # Pipe flow
@@ -127,34 +126,19 @@ class Pipe(Problem):
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * 3 * self.resolution**2
 
+    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
+        return self.generate(progress, device)
+
     def generate(self, progress: Progress, device: str | torch.device = "cpu") -> dict[str, Arrays]:
         """The three splits, solved on `device`; memory that is too small for a group of samples makes smaller ones."""
-        sizes = {"train": self.train, "valid": self.valid, "test": self.test}
-        done, total = 0, sum(sizes.values())
         solver = self.solver(device)
-        group, threads = self._group(solver)
-        splits: dict[str, Arrays] = {}
-        for stream, (name, count) in enumerate(sizes.items()):
-            x, y = (np.empty((count, c, self.resolution, self.resolution), np.float32) for c in self.channels)
-            start = 0
-            while start < count:
-                jobs = [(stream, first, min(first + group, count), group) for first in range(start, count, group)]
-                samples = in_order(lambda job: self._samples(*job, solver), jobs, device, threads)
-                try:
-                    with contextlib.closing(samples):
-                        for (_, _, stop, _), (nodes, velocity) in zip(jobs, samples, strict=True):
-                            x[start:stop], y[start:stop, 0] = nodes, velocity
-                            progress("generate", done + stop, total)
-                            start = stop
-                except torch.OutOfMemoryError:
-                    if group == 1:
-                        raise self._too_little(solver, free_bytes(device) or 0) from None
-                    group //= 2
-                except SolverError as error:
-                    raise SolverError(f"{name} samples: {error}") from None
-            done += count
-            splits[name] = Arrays(x, y)
-        return splits
+        each, most = solver.bytes_per_pipe(), _GROUP["cpu" if solver.device.type == "cpu" else "cuda"]
+        too_little = functools.partial(too_little_memory, "", each, device, lower="cells or modes")
+        groups = groups_in_memory(device, most, each, too_little)
+        shape = self.grid_geometry.shape
+        return solve_in_groups(
+            self, shape, functools.partial(self._samples, solver), device, groups, too_little, progress
+        )
 
     def draws(self, stream: int, sample: int) -> np.ndarray:
         """Four heights and five slopes of one centreline; stream 0, 1, 2 is training, validation, test. (9,)"""
@@ -184,7 +168,7 @@ class Pipe(Problem):
         return torch.stack((x[:, None].expand_as(y), y), 1), velocity, flow
 
     def _samples(
-        self, stream: int, start: int, stop: int, group: int, solver: PipeFlow
+        self, solver: PipeFlow, stream: int, start: int, stop: int, group: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Nodes and horizontal velocity of samples start..stop-1, the first of a group."""
         draws = np.zeros((group, 2 * PIECES + 1))
@@ -198,26 +182,7 @@ class Pipe(Problem):
             )
         return (
             nodes[: stop - start].float().cpu().numpy(),
-            velocity[: stop - start, 0].float().cpu().numpy(),
-        )
-
-    def _group(self, solver: PipeFlow) -> tuple[int, int]:
-        """Samples that are solved together, a power of two, and groups at a time; fewer where memory is short."""
-        on_cpu = solver.device.type == "cpu"
-        group, threads = _GROUP["cpu" if on_cpu else "cuda"], torch.get_num_threads() if on_cpu else 1
-        free, each = free_bytes(solver.device), solver.bytes_per_pipe()
-        if free is None:
-            return group, threads
-        if each > free:
-            raise self._too_little(solver, free)
-        while group > 1 and group * each > 0.8 * free:
-            group //= 2
-        return group, max(1, min(threads, int(0.8 * free / (group * each))))
-
-    def _too_little(self, solver: PipeFlow, free: int) -> SolverError:
-        return SolverError(
-            f"one sample needs {gibibytes(solver.bytes_per_pipe())} on {solver.device} and {gibibytes(free)} are free; "
-            "free some memory, lower cells or modes, or choose another device"
+            velocity[: stop - start, :1].float().cpu().numpy(),
         )
 
 
@@ -254,7 +219,7 @@ def read_published(folder: str | Path, train: int = 1000, valid: int = 100, test
         if not 1 <= count <= last - first:
             raise DataError(f"the original files have 1 to {last - first} samples for {split}; got {split}={count}")
     place, mesh = Path(folder), (POINTS, POINTS)
-    x, y, fields = (_opened(place / name) for name in FILES)
+    x, y, fields = (open_npy(place / name) for name in FILES)
     n = len(x)
     if x.shape != (n, *mesh) or y.shape != (n, *mesh) or fields.shape != (n, 3, *mesh):
         raise DataError(
@@ -275,19 +240,3 @@ def read_published(folder: str | Path, train: int = 1000, valid: int = 100, test
             raise DataError(f"{place}: x must increase on axis 1 and y on axis 2; this is not the published mesh")
         splits[split] = found
     return splits
-
-
-def _opened(path: Path) -> np.ndarray:
-    """An array of real numbers as it lies in its file, nothing executed."""
-    try:
-        regular_size(path)
-        values = np.lib.format.open_memmap(path, mode="r")
-    except CheckpointError as error:
-        raise DataError(str(error)) from None
-    except OSError as error:
-        raise DataError(str(read_failure(path, error))) from None
-    except Exception as error:  # a header can be wrong in many ways
-        raise DataError(f"{path} could not be read ({one_line(error, 100)}); get the file again") from None
-    if values.dtype.kind != "f" or values.ndim < 1:
-        raise DataError(f"{path} must hold real numbers; got {values.dtype} {values.shape}; get the file again")
-    return values
