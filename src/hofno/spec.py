@@ -77,7 +77,7 @@ class TrainSpec(Section):
         description="fp32; tf32 products; bf16 autocast throughout; mixed: bf16 factors and MLP, fp32 transforms",
     )
     compile: bool = Field(False, description="torch.compile the model")
-    cuda_graph: bool = Field(False, description="capture the training step in a CUDA graph (CUDA only)")
+    cuda_graph: bool = Field(False, description="capture the training step in a CUDA graph; on a CPU it runs as it is")
     normalise_inputs: bool = Field(
         True, description="standardise each input channel by its training mean and deviation"
     )

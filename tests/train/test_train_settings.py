@@ -40,6 +40,7 @@ CHANGES: dict[str, Any] = {
     "precision": "bf16",
     "normalise_inputs": False,
     "normalise_targets": False,
+    "normaliser": "pixel",
 }
 
 
@@ -189,9 +190,9 @@ def test_compile_equals_eager(trained: Trained, weights_of: WeightsOf, monkeypat
     torch.testing.assert_close(compiled, eager, rtol=1e-3, atol=1e-5)
 
 
-def test_cuda_graph_needs_cuda(trained: Trained) -> None:
-    with pytest.raises(SpecError, match=r"cuda_graph needs a CUDA device"):
-        trained(cuda_graph=True)
+def test_cuda_graph_changes_nothing_on_the_cpu(trained: Trained, weights_of: WeightsOf) -> None:
+    settings = {"epochs": 1, "batch_size": 10}
+    assert torch.equal(weights_of(trained(cuda_graph=True, **settings)), weights_of(trained(**settings)))
 
 
 @pytest.mark.parametrize(
