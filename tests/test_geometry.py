@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from hypothesis import given
@@ -9,17 +11,23 @@ from hypothesis import strategies as st
 
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import (
+    KINDS,
     MODE_SETS,
     Grid,
+    Mesh,
     ModeSet,
+    Points,
     axis_coordinates,
     axis_wavenumbers,
     check_mode_counts,
     check_modes,
     choose,
+    describe_geometry,
     grid_coordinates,
+    kind_of,
     modes_held,
     padded_shape,
+    read_geometry,
     wavenumbers,
 )
 
@@ -92,3 +100,29 @@ def test_choose_says_what_there_is() -> None:
     assert choose("a", ("a", "b"), "letter") == "a"
     with pytest.raises(HofnoError, match="letter must be one of a, b; got 'c'"):
         choose("c", ("a", "b"), "letter")
+
+
+def test_a_geometry_is_told_in_plain_values_and_read_again() -> None:
+    for geometry in (
+        Grid(shape=(4, 3), periodic=False),
+        Mesh(shape=(5, 6)),
+        Points(count=7, low=(0.0, -1.0), high=(2.0, 1.0)),
+    ):
+        plain = json.loads(json.dumps(describe_geometry(geometry)))
+        assert read_geometry(plain) == geometry
+        assert KINDS[kind_of(geometry)] is type(geometry)
+    assert describe_geometry(Grid(shape=(4,))) == {"shape": [4], "periodic": True}, "as it was before other kinds"
+
+
+def test_points_see_their_box_as_the_unit_cube() -> None:
+    points = Points(count=3, low=(0.0, -1.0), high=(2.0, 1.0))
+    assert (points.dim, points.shape) == (2, (3,))
+    found = points.to_unit(torch.tensor([[[0.0, 1.0, 4.0], [-1.0, 0.0, 1.0]]]))
+    assert found.tolist() == [[[0.0, 0.5, 2.0], [0.0, 0.5, 1.0]]]
+    for wrong in (((), ()), ((0.0,), (0.0,)), ((0.0,), (1.0, 2.0)), ((0.0,) * 4, (1.0,) * 4)):
+        with pytest.raises(ShapeError, match="points"):
+            Points(count=3, low=wrong[0], high=wrong[1])
+    with pytest.raises(ShapeError, match="at least one point"):
+        Points(count=0, low=(0.0,), high=(1.0,))
+    with pytest.raises(ShapeError, match="a mesh has 1 to 3 axes"):
+        Mesh(shape=(4, 1))

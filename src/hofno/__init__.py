@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
-    from hofno.models import FNO, HOFNO, parameter_counts
+    from hofno.models import FNO, HOFNO, GeoFNO, parameter_counts
     from hofno.surrogate import Surrogate, load
     from hofno.train import Run, fit
 
@@ -28,6 +28,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Dataset": "hofno.data",
     "FNO": "hofno.models",
+    "GeoFNO": "hofno.models",
     "HOFNO": "hofno.models",
     "HigherOrderSpectralConv": "hofno.layers",
     "HofnoError": "hofno.errors",
@@ -49,6 +50,7 @@ __all__ = [
     "FNO",
     "HOFNO",
     "Dataset",
+    "GeoFNO",
     "HigherOrderSpectralConv",
     "HofnoError",
     "Rollout",

@@ -11,8 +11,9 @@ Two sets of Fourier modes are known, for ``modes=(m1, ..., md)``:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -109,11 +110,27 @@ _coordinates: dict[tuple[object, ...], Tensor] = {}
 
 def cached_coordinates(points: tuple[int, ...], kind: Coordinates, like: Tensor) -> Tensor:
     """`grid_coordinates` on the device and in the precision of `like`, made once."""
-    key = (points, kind, like.device, like.dtype)
+    return _cached((points, kind), lambda: grid_coordinates(points, kind), like)
+
+
+def cached_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
+    """`grid_waves` on the device and in the precision of `like`, made once."""
+    return _cached((points, waves), lambda: grid_waves(points, waves), like)
+
+
+def grid_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...]) -> Tensor:
+    """cos 2 pi k.x and then sin 2 pi k.x of every wavevector k, x = i/n: (*points, 2 waves) in float64."""
+    k = torch.tensor(waves, dtype=torch.float64)  # (waves, d)
+    angle = 2 * math.pi * (grid_coordinates(points, "periodic") @ k.T)
+    return torch.cat((torch.cos(angle), torch.sin(angle)), -1)
+
+
+def _cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) -> Tensor:
+    key = (*key, like.device, like.dtype)
     found = _coordinates.get(key)
     if found is None:
         with torch.inference_mode(False), torch.no_grad():
-            found = grid_coordinates(points, kind).to(device=like.device, dtype=like.dtype)
+            found = make().to(device=like.device, dtype=like.dtype)
         if type(found) is Tensor:  # while a graph is exported the values are not there yet
             _coordinates[key] = found
     return found
@@ -140,3 +157,69 @@ class Grid:
     def coordinates(self) -> Tensor:
         """(*shape, d) positions in float64."""
         return grid_coordinates(self.shape, self.kind)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mesh:
+    """A structured mesh: grid lines that are bent, so that the positions of its points are input channels."""
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.shape) <= 3 or min(self.shape) < 2:
+            raise ShapeError(f"a mesh has 1 to 3 axes of at least 2 points each; got shape {self.shape}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Points:
+    """Scattered points in a box, other ones in each sample; models see the box as the unit cube.
+
+    `count` is the largest number of points of a sample in the data. Models take any number.
+    """
+
+    count: int
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.low) <= 3 or len(self.low) != len(self.high):
+            raise ShapeError(f"points have 1 to 3 coordinates with a low and a high end; got {self.low}, {self.high}")
+        if self.count < 1 or not all(a < b for a, b in zip(self.low, self.high, strict=True)):
+            raise ShapeError(
+                f"points need a box with low < high and at least one point; got {self.low}, {self.high} and "
+                f"{self.count} points"
+            )
+
+    @property
+    def dim(self) -> int:
+        return len(self.low)
+
+    @property
+    def shape(self) -> tuple[int]:
+        return (self.count,)
+
+    def to_unit(self, coords: Tensor) -> Tensor:
+        """Positions in units of the box, (b, d, N) -> (b, d, N): 0 is its low end, 1 its high end."""
+        low, high = (coords.new_tensor(end).unsqueeze(-1) for end in (self.low, self.high))
+        return (coords - low) / (high - low)
+
+
+Geometry = Grid | Mesh | Points
+KINDS: dict[str, type[Geometry]] = {"grid": Grid, "mesh": Mesh, "points": Points}
+
+
+def kind_of(geometry: Geometry) -> str:
+    """The name of a geometry's kind: grid, mesh or points."""
+    return next(name for name, kind in KINDS.items() if isinstance(geometry, kind))
+
+
+def describe_geometry(geometry: Geometry) -> dict[str, Any]:
+    """Plain values from which `read_geometry` makes the same geometry; a grid is told by having no kind."""
+    kind = {} if isinstance(geometry, Grid) else {"kind": kind_of(geometry)}
+    return kind | {key: list(v) if isinstance(v, tuple) else v for key, v in vars(geometry).items()}
+
+
+def read_geometry(values: dict[str, Any]) -> Geometry:
+    """The geometry of plain values; a KeyError or TypeError says what is missing or wrong."""
+    given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items() if key != "kind"}
+    return KINDS[values.get("kind", "grid")](**given)

@@ -25,8 +25,8 @@ from hofno.data.store import generate, store_folder
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
-from hofno.geometry import check_modes, padded_shape
-from hofno.models.registry import build, check_arguments, parameter_counts
+from hofno.geometry import Points, check_modes, padded_shape
+from hofno.models.registry import build, check_arguments, check_geometry, parameter_counts
 from hofno.problems.base import Progress, ignore_progress
 from hofno.problems.registry import problem, problem_class
 from hofno.spec import Spec
@@ -46,17 +46,16 @@ def check(spec: Spec) -> None:
         if key in spec.model.arguments:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
-    check_settings(spec.train, made.rollout is not None)
+    geometry = made.grid_geometry
+    check_settings(spec.train, made.rollout is not None, isinstance(geometry, Points))
+    check_geometry(spec.model.name, geometry)
     channels_in, channels_out = made.channels
     arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
     arguments = check_arguments(spec.model.name, arguments)
     with torch.device("meta"):  # shapes alone: a model that cannot be built fails here, however large it is
         build(spec.model.name, arguments)
-    if find_device(spec.device).type != "cuda" and spec.train.cuda_graph:
-        raise SpecError("train.cuda_graph needs a CUDA device; set train.cuda_graph=false or device='cuda'")
-    if "modes" in arguments:
-        points = made.grid_geometry.shape
-        padded = padded_shape(points, arguments.get("domain_padding", 0.0))
+    if "modes" in arguments and not isinstance(geometry, Points):
+        padded = padded_shape(geometry.shape, arguments.get("domain_padding", 0.0))
         check_modes(tuple(arguments["modes"]), arguments.get("mode_set", "symmetric"), padded)
 
 

@@ -79,11 +79,15 @@ def _headline(page: Page, rows: list[tables.Summary], spec: Spec) -> None:
         return
     own, others = rows[0], rows[1:]
     first, nearest = others[0], min(others, key=_error)
-    detail = (
-        f"Relative L2 error {number(_error(own))} against {number(_error(first))}. The best of the others, "
-        f"{nearest.label}, has {number(_error(nearest))}: ours is {_times(own, nearest)} that. Parameters (real "
-        f"numbers): {own.parameters['real']:,} against {first.parameters['real']:,} and {nearest.parameters['real']:,}."
-    )
+    errors = f"Relative L2 error {number(_error(own))} against {number(_error(first))}."
+    sizes = f"Parameters (real numbers): {own.parameters['real']:,} against {first.parameters['real']:,}"
+    if nearest is first:
+        detail = f"{errors} {sizes}."
+    else:
+        detail = (
+            f"{errors} The best of the others, {nearest.label}, has {number(_error(nearest))}: ours is "
+            f"{_times(own, nearest)} that. {sizes} and {nearest.parameters['real']:,}."
+        )
     page.headline(f"{own.label}: error {_times(own, first)} {first.label}", detail)
 
 
@@ -167,11 +171,13 @@ def _runs(page: Page, out: Path, spec: Spec) -> None:
     page.section("What the models predict")
     evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
     data = make_data(next(iter(few.values()))[0])
-    x, y = data.test.x[SAMPLE : SAMPLE + 1], data.test.y[SAMPLE : SAMPLE + 1]
+    shown_sample = data.test[SAMPLE : SAMPLE + 1]
+    x, y, coords = shown_sample.x, shown_sample.y, shown_sample.coords
     if data.rollout is None:
-        predictions = {label: load(folder).predict(x).numpy() for label, (_, folder) in few.items()}
+        predictions = {label: load(folder).predict(x, coords).numpy() for label, (_, folder) in few.items()}
+        places = None if coords is None or coords.shape[1] != 2 else coords.numpy()
         page.figure(
-            figures.fields(x.numpy(), y.numpy(), predictions),
+            figures.fields(x.numpy(), y.numpy(), predictions, places=places),
             f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.",
         )
     else:

@@ -1,10 +1,10 @@
-"""A trained operator that takes and gives physical fields: model, normalisers and the grid it was trained on.
+"""A trained operator that takes and gives physical fields: model, normalisers and the geometry it was trained on.
 
 Saved, it is a folder:
 
     model.safetensors        weights
     normalisers.safetensors  statistics of inputs and targets
-    model.json               which model, its arguments, the grid, versions and the spec that made it
+    model.json               which model, its arguments, the geometry, versions and the spec that made it
     manifest.json            sizes and SHA-256 of the three, written last
 """
 
@@ -22,11 +22,12 @@ from torch import Tensor, nn
 
 from hofno import storage
 from hofno.data.arrays import as_float32
+from hofno.data.clouds import is_list_of_samples, pad_samples
 from hofno.data.dataset import Rollout, refuse_not_finite
 from hofno.data.device import find_device
 from hofno.data.normalise import Normaliser, saved_normaliser
 from hofno.errors import CheckpointError, ShapeError, SpecError
-from hofno.geometry import Grid
+from hofno.geometry import Geometry, Mesh, Points, describe_geometry, kind_of, read_geometry
 from hofno.models.registry import build, model_name, parameter_counts
 from hofno.versions import versions
 
@@ -44,6 +45,11 @@ def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Te
     return torch.cat(predicted, 1)
 
 
+def _like(values: Tensor, given: Any) -> Any:
+    """The values as a tensor where one was given, else as a NumPy array."""
+    return values if isinstance(given, Tensor) else values.numpy()
+
+
 @dataclass
 class Surrogate:
     """Model and normalisers; `predict` takes raw fields.
@@ -54,12 +60,24 @@ class Surrogate:
     model: nn.Module
     inputs: Normaliser
     targets: Normaliser
-    grid: Grid
+    grid: Geometry
     stamp: dict[str, Any] = field(default_factory=dict)
     rollout: Rollout | None = None
 
-    def predict(self, x: Field, batch_size: int = 32, steps: int | None = None) -> Field:
+    def predict(
+        self,
+        x: Field | None,
+        coords: Field | None = None,
+        *,
+        mask: Field | None = None,
+        batch_size: int = 32,
+        steps: int | None = None,
+    ) -> Field:
         """Predict from raw inputs (n, c, *grid) or one sample (c, *grid); NumPy gives NumPy, a tensor a tensor.
+
+        On a mesh, `coords` (n, d, *grid) are appended to x unless x holds them. At points, x is (n, c, N), or None
+        where the places are the only input, coords (n, d, N), and a mask (n, N) says which points are there; lists of
+        samples (c, N_i) and (d, N_i) give a list. Predictions are 0 where no point is.
 
         With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
         `steps` is the horizon of training unless given, and may go beyond it.
@@ -67,7 +85,11 @@ class Surrogate:
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
-        values = as_float32(x, "x")
+        if isinstance(self.grid, Points):
+            return self._predict_at_points(x, coords, mask, batch_size)
+        if mask is not None or (coords is not None and not isinstance(self.grid, Mesh)):
+            raise SpecError(f"the model was trained on a {kind_of(self.grid)}; leave coords and mask out")
+        values = self._with_coords(x, coords)
         single = values.ndim == len(self.grid.shape) + 1
         batch = values[None] if single else values
         channels = self.inputs.mean.shape[0]
@@ -81,23 +103,90 @@ class Surrogate:
         refuse_not_finite(batch, "x")
         predicted = self.predict_tensor(batch, batch_size, steps)
         predicted = predicted[0] if single else predicted
-        return predicted if isinstance(x, Tensor) else predicted.numpy()  # pyright: ignore[reportReturnType]
+        return _like(predicted, coords if x is None else x)
+
+    def _with_coords(self, x: object | None, coords: object | None) -> Tensor:
+        """Fields on a grid; on a mesh, with its coordinates as further channels."""
+        if coords is None:
+            return as_float32(x, "x")
+        places = as_float32(coords, "coords")
+        if x is None:
+            return places
+        values, axis = as_float32(x, "x"), -len(self.grid.shape) - 1
+        if places.ndim == values.ndim - 1:
+            places = places.expand(len(values), *places.shape)
+        if places.ndim != values.ndim or places.movedim(axis, 0).shape[1:] != values.movedim(axis, 0).shape[1:]:
+            raise ShapeError(
+                f"coords must be (d, *grid) or (n, d, *grid) on the grid of x; got {tuple(places.shape)} and x "
+                f"{tuple(values.shape)}"
+            )
+        return torch.cat((values, places), axis)
+
+    def _predict_at_points(self, x: Any, coords: Any, mask: Any, batch_size: int) -> Any:
+        if coords is None:
+            raise SpecError("the model was trained at points; give their coords: predict(x, coords)")
+        if is_list_of_samples(coords):
+            filled, mask = pad_samples({"coords": coords} | ({} if x is None else {"x": x}), as_float32)
+            found = self._predict_at_points(filled.get("x"), filled["coords"], mask, batch_size)
+            return [_like(row[:, : len(sample[0])], sample) for row, sample in zip(found, coords, strict=True)]
+        assert isinstance(self.grid, Points)
+        single = np.ndim(coords) == 2
+        places, inside = as_float32(coords, "coords"), None if mask is None else as_float32(mask, "mask") != 0
+        values = places[..., :0, :] if x is None else as_float32(x, "x")
+        if single:
+            places, values = places[None], values[None]
+            inside = None if inside is None else inside[None]
+        count, channels = (places.shape[0], places.shape[-1]), self.inputs.mean.shape[0]
+        if (
+            (places.ndim, values.ndim) != (3, 3)
+            or places.numel() == 0
+            or places.shape[1] != self.grid.dim
+            or values.shape != (count[0], channels, count[1])
+            or (inside is not None and inside.shape != count)
+        ):
+            raise ShapeError(
+                f"expected x (n, {channels}, N), coords (n, {self.grid.dim}, N) and a mask (n, N) or none, or one "
+                f"sample without n; got x {None if x is None else tuple(np.shape(x))}, coords "
+                f"{tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
+            )
+        if inside is not None:
+            places, values = (torch.where(inside[:, None], part, 0.0) for part in (places, values))
+        refuse_not_finite(values, "x")
+        refuse_not_finite(places, "coords")
+        predicted = self.predict_tensor(values, batch_size, coords=places, mask=inside)
+        return _like(predicted[0] if single else predicted, coords if x is None else x)
 
     @torch.no_grad()
-    def predict_tensor(self, x: Tensor, batch_size: int = 32, steps: int | None = None) -> Tensor:
+    def predict_tensor(
+        self,
+        x: Tensor,
+        batch_size: int = 32,
+        steps: int | None = None,
+        *,
+        coords: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> Tensor:
         """As `predict`, for a checked float32 batch; the result lies on the CPU."""
         device = next(self.model.parameters()).device
         training = self.model.training
         self.model.eval()
         try:
             parts = []
-            for part in x.split(batch_size):
-                encoded = self.inputs.encode(part.to(device))
-                if self.rollout is None:
-                    predicted = self.model(encoded).float()
+            for start in range(0, len(x), batch_size):
+                rows = slice(start, start + batch_size)
+                encoded = self.inputs.encode(x[rows].to(device))
+                if isinstance(self.grid, Points):
+                    assert coords is not None
+                    inside = None if mask is None else mask[rows].to(device)
+                    predicted = self.model(encoded, self.grid.to_unit(coords[rows].to(device)), inside).float()
+                    predicted = self.targets.decode(predicted)
+                    predicted = predicted if inside is None else predicted.masked_fill(~inside[:, None], 0.0)
+                elif self.rollout is None:
+                    predicted = self.targets.decode(self.model(encoded).float())
                 else:
                     predicted = roll_out(self.model, encoded, steps or self.rollout.horizon)
-                parts.append(self.targets.decode(predicted).cpu())
+                    predicted = self.targets.decode(predicted)
+                parts.append(predicted.cpu())
             return torch.cat(parts)
         finally:
             self.model.train(training)
@@ -108,7 +197,7 @@ class Surrogate:
             "model": model_name(self.model),
             "arguments": getattr(self.model, "config"),  # noqa: B009
             "parameters": parameter_counts(self.model),
-            "grid": {"shape": list(self.grid.shape), "periodic": self.grid.periodic},
+            "grid": describe_geometry(self.grid),
             "stamp": self.stamp,
             "versions": versions(),
         }
@@ -141,10 +230,10 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
     description = storage.read_json(path / "model.json")
     try:
         model = build(description["model"], description["arguments"])
-        grid = Grid(shape=tuple(description["grid"]["shape"]), periodic=description["grid"]["periodic"])
+        grid = read_geometry(description["grid"])
         stamp = dict(description["stamp"])
         rollout = Rollout(**description["rollout"]) if "rollout" in description else None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
     load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
     statistics = storage.read_tensors(path / "normalisers.safetensors")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import grid_coordinates
+from hofno.geometry import grid_coordinates, grid_waves
 from hofno.layers import DropPath, HigherOrderSpectralConv
 from hofno.models import FNO, HOFNO, MODELS, build, parameter_counts
 from hofno.models.registry import check_arguments, model_class, model_name
@@ -182,3 +182,48 @@ def test_the_registry_knows_its_own() -> None:
         model_name(nn.Linear(1, 1))
     with pytest.raises(SpecError, match=r"model\.modes"):
         build("fno", {"in_channels": 1, "out_channels": 1})
+
+
+class TestWavesAndResidual:
+    """Fourier features of given wavevectors, and outputs that are changes of the last inputs."""
+
+    @staticmethod
+    def make(**changed: Any) -> HOFNO:
+        torch.manual_seed(0)
+        given: dict[str, Any] = {"width": 6, "depth": 2, "coordinates": "none", "waves": ((1, 1),)}
+        return HOFNO(3, 1, (3, 3), **{**given, **changed}).double()
+
+    def test_a_wave_keeps_the_shifts_along_which_it_is_constant(self) -> None:
+        model, x = self.make(), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+        out = model(x)
+        along = torch.roll(x, (3, -3), (2, 3))
+        assert torch.allclose(model(along), torch.roll(out, (3, -3), (2, 3)), atol=1e-12)
+        across = torch.roll(x, (3, 0), (2, 3))
+        assert not torch.allclose(model(across), torch.roll(out, (3, 0), (2, 3)), atol=1e-3)
+
+    def test_features_are_cosines_and_sines(self) -> None:
+        i = torch.arange(6, dtype=torch.float64) / 6
+        j = torch.arange(4, dtype=torch.float64) / 4
+        found = grid_waves((6, 4), ((1, 0), (2, -1)))
+        angles = [2 * torch.pi * i[:, None].expand(6, 4), 2 * torch.pi * (2 * i[:, None] - j)]
+        expected = torch.stack([f(a) for f in (torch.cos, torch.sin) for a in angles], -1)
+        assert torch.allclose(found, expected, atol=1e-14)
+
+    def test_a_residual_model_that_gives_nothing_repeats_its_last_inputs(self) -> None:
+        model, x = self.make(residual=True), torch.randn(2, 3, 8, 8, dtype=torch.float64)
+        torch.nn.init.zeros_(model.project.weight)
+        torch.nn.init.zeros_(model.project.bias)
+        assert torch.equal(model(x), x[:, 2:])
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"waves": ((1,),)}, "wavevectors of 2 whole numbers"),
+            ({"waves": ((1, 0.5),)}, "wavevectors of 2 whole numbers"),
+        ],
+    )
+    def test_refusals(self, changed: dict[str, Any], message: str) -> None:
+        with pytest.raises(SpecError, match=message):
+            self.make(**changed)
+        with pytest.raises(SpecError, match="residual adds the last 2 inputs"):
+            HOFNO(1, 2, (3, 3), residual=True)

@@ -12,6 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from hofno.errors import DataError, SolverError
+from hofno.geometry import Points
 from hofno.problems import elasticity
 from hofno.problems.elasticity import (
     CARD,
@@ -160,7 +161,8 @@ class TestGenerate:
             small(strain="finite").generate()
 
     def test_parameters(self) -> None:
-        assert small().channels == (2, 1)
+        assert small().channels == (0, 1)
+        assert small().grid_geometry == Points(count=972, low=(0.0, 0.0), high=(1.0, 1.0))
         assert small().memory_bytes() == 4 * 6 * (3 * 972 + 42 + 10)
         assert small().parameters() == {
             **{"train": 3, "valid": 1, "test": 2, "seed": 0},

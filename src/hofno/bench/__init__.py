@@ -4,6 +4,9 @@
 must agree, outputs and gradients, before either is timed; then they take turns, so that whatever else the machine does
 hits both.
 
+`peers`: the same and neuraloperator's FNO of equal work, over resolution and batch, with memory and a plot of how cost
+grows. Needs the extra `bench`.
+
 `transform`: matrix products against the FFT over sizes, modes, dimensions and paddings, and how often `choose_method`
 picks the faster. Its weight in `hofno.transforms.fourier` was set with this.
 """
@@ -11,6 +14,7 @@ picks the faster. Its weight in `hofno.transforms.fourier` was set with this.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from hofno.bench.models import SHAPES, run_models
 from hofno.bench.transforms import model_case, run_transforms, transform_cases
@@ -20,15 +24,18 @@ from hofno.geometry import choose
 FORWARD_ROUNDS, STEP_ROUNDS, TRANSFORM_ROUNDS = 15, 9, 9
 
 
-def bench_command(what: str, shape: str, batch: int, json_path: Path | None) -> None:
-    """Measure, print a table, and write the numbers to `json_path` if there is one."""
-    choose(what, ("model", "transform"), "what")
+def bench_command(what: str, shape: str, batch: int, json_path: Path | None) -> dict[str, Any]:
+    """Measure, print a table, write the numbers to `json_path` if there is one, and return them."""
+    choose(what, ("model", "peers", "transform"), "what")
     choose(shape, ("all", *SHAPES), "shape")
     if batch < 1:
         raise HofnoError(f"batch must be at least 1; got {batch}")
     names = list(SHAPES) if shape == "all" else [shape]
     if what == "model":
-        run_models({name: SHAPES[name] for name in names}, batch, (FORWARD_ROUNDS, STEP_ROUNDS), json_path)
-    else:
-        cases = [model_case(SHAPES[name]) for name in names] + (transform_cases() if shape == "all" else [])
-        run_transforms(cases, batch, TRANSFORM_ROUNDS, json_path)
+        return run_models({name: SHAPES[name] for name in names}, batch, (FORWARD_ROUNDS, STEP_ROUNDS), json_path)
+    if what == "peers":
+        from hofno.bench.peers import Sweep, run_peers
+
+        return run_peers({name: SHAPES[name] for name in names}, batch, Sweep(), json_path)
+    cases = [model_case(SHAPES[name]) for name in names] + (transform_cases() if shape == "all" else [])
+    return run_transforms(cases, batch, TRANSFORM_ROUNDS, json_path)

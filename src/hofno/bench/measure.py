@@ -75,7 +75,16 @@ def conditions() -> dict[str, Any]:
 
 def timing(seconds: float, spread: list[float]) -> str:
     low, high = spread
-    return f"{1e3 * seconds:.0f} ({1e3 * low:.0f}..{1e3 * high:.0f})"
+    return f"{milliseconds(seconds)} ({milliseconds(low)}..{milliseconds(high)})"
+
+
+def milliseconds(seconds: float) -> str:
+    """Three digits at least, never an exponent."""
+    return digits(1e3 * seconds)
+
+
+def digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"
 
 
 def show_table(headings: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:

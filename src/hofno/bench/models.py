@@ -65,13 +65,19 @@ def forward_pass(model: nn.Module, x: Tensor) -> Callable[[], None]:
 
 
 def training_step(model: nn.Module, x: Tensor, y: Tensor) -> Callable[[], None]:
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    """Forward, backward and AdamW, fused but for complex parameters, which the fused one does not take."""
+    parameters = list(model.parameters())
+    optimisers = [torch.optim.AdamW([p for p in parameters if not p.is_complex()], lr=1e-4, fused=True)]
+    if rest := [p for p in parameters if p.is_complex()]:
+        optimisers.append(torch.optim.AdamW(rest, lr=1e-4))
 
     def run() -> None:
         model.train()
-        optimiser.zero_grad()
+        for optimiser in optimisers:
+            optimiser.zero_grad()
         F.mse_loss(model(x), y).backward()
-        optimiser.step()
+        for optimiser in optimisers:
+            optimiser.step()
 
     return run
 
@@ -100,7 +106,9 @@ def bench_model(shape: ModelShape, batch: int, rounds: tuple[int, int]) -> dict[
     }
 
 
-def run_models(shapes: dict[str, ModelShape], batch: int, rounds: tuple[int, int], json_path: Path | None) -> None:
+def run_models(
+    shapes: dict[str, ModelShape], batch: int, rounds: tuple[int, int], json_path: Path | None
+) -> dict[str, Any]:
     """Measure these networks and show them."""
     state = conditions()
     results = {name: bench_model(shape, batch, rounds) for name, shape in shapes.items()}
@@ -121,5 +129,7 @@ def run_models(shapes: dict[str, ModelShape], batch: int, rounds: tuple[int, int
             )
     headings = ("shape", "what", "batch", "plain FFT, ms", "hofno, ms", "speed-up", "parity: output, gradients")
     show_table(headings, rows, f"Median (quartiles) on {state['device']}, {state['threads']} threads, float32")
+    record = {"what": "model", **state, "results": results}
     if json_path is not None:
-        write_json(json_path, {"what": "model", **state, "results": results})
+        write_json(json_path, record)
+    return record

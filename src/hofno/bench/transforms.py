@@ -119,7 +119,7 @@ def best_weight(results: list[dict[str, Any]]) -> float:
     return min((flips[0] / 2, *between, flips[-1] * 2), key=lost)
 
 
-def run_transforms(cases: list[TransformCase], batch: int, rounds: int, json_path: Path | None) -> None:
+def run_transforms(cases: list[TransformCase], batch: int, rounds: int, json_path: Path | None) -> dict[str, Any]:
     """Measure these transforms and show them."""
     state = conditions()
     results = [bench_transform(case, batch, rounds) for case in cases]
@@ -145,6 +145,8 @@ def run_transforms(cases: list[TransformCase], batch: int, rounds: int, json_pat
         f"the faster method was chosen in {right} of {len(results)} cases, at {mean_slowdown:.3f}x the best time on "
         f"average, with an FFT weight of {weight:g}; here {best:.0f} would have lost least"
     )
+    summary = {"right": right, "mean_slowdown": mean_slowdown, "weight": weight, "best_weight": best}
+    record = {"what": "transform", **state, **summary, "results": results}
     if json_path is not None:
-        summary = {"right": right, "mean_slowdown": mean_slowdown, "weight": weight, "best_weight": best}
-        write_json(json_path, {"what": "transform", **state, **summary, "results": results})
+        write_json(json_path, record)
+    return record

@@ -14,6 +14,7 @@ from hofno.errors import SpecError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from hofno.geometry import Geometry
     from hofno.problems.base import Rollout
     from hofno.spec import Spec
 
@@ -86,6 +87,7 @@ def _show_model(name: str) -> None:
 
 def _show_spec(spec: Spec) -> None:
     from hofno import stages
+    from hofno.geometry import Points
     from hofno.models.registry import parameter_counts
     from hofno.problems.registry import problem as make_problem
     from hofno.surrogate import find_device
@@ -102,14 +104,15 @@ def _show_spec(spec: Spec) -> None:
     items = made.train * (made.windows if single else 1)
     together = min(spec.train.batch_size, items) * (1 if single else made.windows)  # forward passes in a step
     batches = math.ceil(items / spec.train.batch_size)
-    grid = f"{' x '.join(map(str, points))} points, {'periodic' if made.grid_geometry.periodic else 'both ends'}"
     data_bytes = made.memory_bytes()
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
-    activations = saved_bytes(model, (channels_in, *points)) * together
+    places = _places(made.grid_geometry)
+    coordinates = made.grid_geometry.dim if isinstance(made.grid_geometry, Points) else 0
+    activations = saved_bytes(model, (channels_in, *points), coordinates) * together
     rows = [
         ["run", spec.title or spec.name],
-        ["problem", f"{spec.data.problem}: {grid}; {channels_in} input and {channels_out} target channels"],
+        ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],
         ["samples", f"{made.train} training, {made.valid} validation, {made.test} test"],
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {_arguments(spec.model.arguments)}"],
@@ -130,8 +133,22 @@ def _show_spec(spec: Spec) -> None:
         typer.echo(f"{name:<{width}}  {value}")
 
 
-def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...]) -> int:
-    """Bytes of activations that one sample's forward pass keeps for its backward pass; weights are not counted."""
+def _places(geometry: Geometry) -> str:
+    from hofno.geometry import Mesh, Points
+
+    points = " x ".join(map(str, geometry.shape))
+    if isinstance(geometry, Points):
+        return f"{points} scattered points in {geometry.dim} dimensions"
+    return (
+        f"{points} points, {'mesh' if isinstance(geometry, Mesh) else 'periodic' if geometry.periodic else 'both ends'}"
+    )
+
+
+def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...], coordinates: int = 0) -> int:
+    """Bytes of activations that one sample's forward pass keeps for its backward pass; weights are not counted.
+
+    A model at points is given as many `coordinates` of each.
+    """
     import torch
 
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
@@ -144,7 +161,8 @@ def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...]) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = model(torch.zeros(1, *sample_shape))
+        places = (torch.rand(1, coordinates, *sample_shape[1:]),) if coordinates else ()
+        result = model(torch.zeros(1, *sample_shape), *places)
     del result
     return sum(found.values())
 

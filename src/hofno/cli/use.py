@@ -55,20 +55,31 @@ def predict(
         Path, typer.Argument(metavar="INPUT.npy", help="Inputs (n, c, *grid), or one sample (c, *grid).")
     ],
     target: Annotated[Path, typer.Argument(metavar="OUTPUT.npy", help="Where the predictions go.")],
+    coords: Annotated[
+        Path | None, typer.Option(metavar="FILE.npy", help="Places (n, d, *grid), for a mesh or points.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Frames to predict, for a model in time; its horizon if left out.")
     ] = None,
 ) -> None:
-    """Predict from a NumPy file to a NumPy file, in physical units."""
+    """Predict from a NumPy file to a NumPy file, in physical units.
+
+    For a model at points whose only input is their places, INPUT.npy holds the places.
+    """
     from hofno import storage
     from hofno.data.npy import npy_bytes, read_npy
+    from hofno.geometry import Points
     from hofno.surrogate import load
 
     if target.exists() and not force:
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
-    values = read_npy(source)
-    predicted = load(run, "auto").predict(values, steps=steps)
+    values, places = read_npy(source), None if coords is None else read_npy(coords)
+    operator = load(run, "auto")
+    if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
+        predicted = operator.predict(None, values)
+    else:
+        predicted = operator.predict(values, places, steps=steps)
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
 
@@ -97,15 +108,31 @@ def report(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="[transform|model]", help="What is measured.")] = "model",
+    what: Annotated[str, typer.Argument(metavar="[model|peers|transform]", help="What is measured.")] = "model",
     shape: Annotated[str, typer.Option(metavar="darcy|ns|small|all", help="Published shape to measure at.")] = "all",
-    batch: Annotated[int, typer.Option(min=1, help="Samples in a batch.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Samples in a batch; of peers, while the grid grows.")] = 1,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the numbers to this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of peers: draw how cost grows (.svg, .png or .pdf).")
+    ] = None,
 ) -> None:
-    """Measure the speed of the transforms, or of the model against its plain FFT form, on this machine."""
+    """Measure speed on this machine, side by side, after a check that both sides do the same.
+
+    model: ours against its plain FFT form. transform: matrix products against the FFT. peers: ours against the plain
+    form and neuraloperator (from the extra "bench"), over resolution and batch, with peak memory.
+    """
     from hofno.bench import bench_command
 
-    bench_command(what, shape, batch, json)
+    if plot is None:
+        bench_command(what, shape, batch, json)
+        return
+    from hofno.bench.curves import check_plot, draw_peers
+
+    if what != "peers":
+        raise SpecError(f"--plot draws the growth of `hofno bench peers`; got {what!r}; leave --plot out")
+    check_plot(plot)
+    written = draw_peers(bench_command(what, shape, batch, json), plot)
+    typer.echo(f"plot: {', '.join(map(str, written))}")
 
 
 def check(run: RunFolder) -> None:

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hofno.data.clouds import bounding_points, is_list_of_samples, masked_split, ragged_split
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.errors import DataError
-from hofno.geometry import Grid
+from hofno.geometry import Grid, Mesh
 
 
 def as_float32(values: object, name: str) -> Tensor:
@@ -36,40 +37,86 @@ def as_float32(values: object, name: str) -> Tensor:
 
 
 def from_arrays(
-    x: object,
+    x: object | None,
     y: object,
     coords: object | None = None,
     *,
+    mask: object | None = None,
     periodic: bool = False,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int | None = 0,
 ) -> Dataset:
     """A dataset from inputs x (n, c, *grid) and targets y (n, c', *grid), in physical units.
 
+    Three kinds of places are told apart by `coords`:
+
+    - none: a regular grid of one to three axes, whose coordinates models append;
+    - (d, *grid) for all samples or (n, d, *grid): a structured mesh; coordinates are appended to x as channels;
+    - (d, N) or (n, d, N) with d > 1, or with a mask, or a list of (d, N_i): scattered points, for models on points.
+      A list, then for x and y too, holds samples with as many points as each has.
+
     Args:
-        x, y: arrays or tensors on the same grid of one to three axes.
-        coords: positions of the grid points, (d, *grid) for all samples or (n, d, *grid), appended to x as channels:
-            for curvilinear meshes. A regular grid needs none: models append its coordinates.
-        periodic: whether the grid is periodic (samples at i/n) or includes both ends of each axis.
+        x: arrays or tensors; with coords, None where the places are the only input.
+        y: likewise.
+        coords: places of the grid's points, see above.
+        mask: which points are there, (n, N), where arrays of scattered points are filled up to one length.
+        periodic: whether a regular grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test part, as fractions that sum to 1 or as numbers of samples.
         seed: seed of the shuffle before the split; None keeps the given order.
     """
-    inputs, targets = as_float32(x, "x"), as_float32(y, "y")
-    whole = Split(inputs, targets)
-    if not 3 <= inputs.ndim <= 5:
-        raise DataError(f"x must be (n, channels, *grid) with one to three grid axes; got shape {tuple(inputs.shape)}")
-    if coords is not None:
-        inputs = torch.cat((inputs, _spread(as_float32(coords, "coords"), inputs)), 1)
-    refuse_not_finite(inputs, "x")
-    refuse_not_finite(targets, "y")
+    if coords is None:
+        whole = _on_grid(x, y, mask)
+    elif periodic:
+        raise DataError("periodic=True is for regular grids; with coords, leave it out")
+    elif is_list_of_samples(coords):
+        if mask is not None:
+            raise DataError("lists of samples have the points they have; leave the mask out")
+        whole = ragged_split(x, y, coords, as_float32)
+    else:
+        whole = _placed(x, y, coords, mask)
+    for name, part in (("x", whole.x), ("y", whole.y), ("coords", whole.coords)):
+        if part is not None:
+            refuse_not_finite(part, name)
     counts = _counts(split, len(whole))
     order = torch.arange(len(whole))
     if seed is not None:
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
-    parts = [Split(inputs[i], targets[i]) for i in order[: sum(counts)].split(counts)]
+    train, valid, test = (whole[i] for i in order[: sum(counts)].split(counts))
+    shape, geometry = tuple(whole.y.shape[2:]), None
+    if whole.coords is not None:
+        geometry = bounding_points(train)
+    elif coords is not None:
+        geometry = Mesh(shape=shape)
     stamp = {"origin": "user", "samples": list(counts), "shuffle_seed": seed}
-    grid = Grid(shape=tuple(inputs.shape[2:]), periodic=periodic)
-    return Dataset(*parts, grid=grid, origin="user", stamp=stamp)
+    return Dataset(train, valid, test, geometry or Grid(shape=shape, periodic=periodic), origin="user", stamp=stamp)
+
+
+def _on_grid(x: object | None, y: object, mask: object | None) -> Split:
+    if x is None or mask is not None:
+        raise DataError(f"{'x=None' if x is None else 'a mask'} is for data with coords; give the coords too")
+    inputs, targets = as_float32(x, "x"), as_float32(y, "y")
+    whole = Split(inputs, targets)
+    _refuse_rank(inputs)
+    return whole
+
+
+def _placed(x: object | None, y: object, coords: object, mask: object | None) -> Split:
+    """Samples on a mesh, its coordinates among their channels, or at points."""
+    targets, places = as_float32(y, "y"), as_float32(coords, "coords")
+    if targets.ndim < 3:
+        raise DataError(f"y must be (n, channels, *grid); got shape {tuple(targets.shape)}")
+    inputs = targets[:, :0] if x is None else as_float32(x, "x")
+    Split(inputs, targets)
+    _refuse_rank(inputs)
+    places = _spread(places, inputs)
+    if mask is None and (inputs.ndim > 3 or places.shape[1] == 1):
+        return Split(torch.cat((inputs, places), 1), targets)
+    return masked_split(inputs, targets, places, None if mask is None else as_float32(mask, "mask") != 0)
+
+
+def _refuse_rank(inputs: Tensor) -> None:
+    if not 3 <= inputs.ndim <= 5:
+        raise DataError(f"x must be (n, channels, *grid) with one to three grid axes; got shape {tuple(inputs.shape)}")
 
 
 def _spread(coords: Tensor, inputs: Tensor) -> Tensor:

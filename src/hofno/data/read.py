@@ -13,12 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from hofno.data.dataset import Dataset, Split, trajectory_dataset
+from hofno.data.dataset import Dataset, split_of, trajectory_dataset
 from hofno.errors import SpecError
 from hofno.geometry import Grid
-from hofno.problems import darcy
+from hofno.problems import darcy, elasticity
 from hofno.problems.base import Rollout
 from hofno.problems.navier_stokes import CARD, read_published
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
@@ -29,9 +27,9 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
 
     Args:
         problem: name of the benchmark.
-        path: the file as it was published, or for darcy the folder of the two files.
+        path: the file as it was published, or for darcy and elasticity the folder of the files.
         options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test; for darcy: resolution,
-            train, valid, test.
+            train, valid, test; for elasticity: train, valid, test.
     """
     if problem not in READERS:
         raise SpecError(f"there is no reader of original files for {problem!r}; there are: {', '.join(READERS)}")
@@ -84,10 +82,27 @@ def _navier_stokes(
 def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Coefficients and solutions of the two files."""
     arrays = darcy.read_published(folder, resolution, train, valid, test)
-    splits = {name: Split(torch.from_numpy(a.x), torch.from_numpy(a.y)) for name, a in arrays.items()}
+    splits = {name: split_of(split) for name, split in arrays.items()}
     stamp = {"problem": "darcy", "files": list(darcy.FILES), "samples": [train, valid, test], "resolution": resolution}
     grid = Grid(shape=(resolution, resolution), periodic=False)
     return Dataset(splits["train"], splits["valid"], splits["test"], grid, "original", stamp, darcy.CARD)
 
 
-READERS: dict[str, Callable[..., Dataset]] = {"darcy": _darcy, "navier_stokes": _navier_stokes}
+def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
+    """Points and stresses of the files; validation samples are some that the published protocol leaves out."""
+    asked = {"train": train, "valid": valid, "test": test}
+    found = {name: split_of(arrays) for name, arrays in elasticity.read_published(folder).items()}
+    for name, count in asked.items():
+        if not (name != "valid") <= count <= len(found[name]):
+            raise SpecError(f"the files hold {len(found[name])} samples for {name}; got {name}={count}")
+    splits = {name: found[name][:count] for name, count in asked.items()}
+    stamp = {"problem": "elasticity", "samples": [train, valid, test]}
+    geometry = elasticity.Elasticity().grid_geometry  # pyright: ignore[reportCallIssue]
+    return Dataset(splits["train"], splits["valid"], splits["test"], geometry, "original", stamp, elasticity.CARD)
+
+
+READERS: dict[str, Callable[..., Dataset]] = {
+    "darcy": _darcy,
+    "elasticity": _elasticity,
+    "navier_stokes": _navier_stokes,
+}

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 
 from hofno import storage
-from hofno.data.dataset import Dataset, Split, trajectory_dataset
+from hofno.data.dataset import Dataset, split_of, trajectory_dataset
 from hofno.data.device import find_device
 from hofno.data.npy import npy_bytes, read_npy
 from hofno.errors import CheckpointError, DataError, SpecError
+from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.registry import problem as make_problem
 from hofno.spec import fingerprint
@@ -75,11 +76,12 @@ def generate(
     if folder.exists():
         try:
             stamp = storage.verify_folder(folder)
-            return _dataset(made, {name: _read(folder, name) for name in SPLITS}, stamp)
+            return _dataset(made, {name: _read(made, folder, name) for name in SPLITS}, stamp)
         except CheckpointError as error:
             raise DataError(f"the stored data cannot be used: {error}; delete {folder} to make them again") from None
     arrays = made.generate_on(where, progress)
-    files = {f"{name}.{part}.npy": npy_bytes(getattr(arrays[name], part)) for name in SPLITS for part in "xy"}
+    parts = _parts(made)
+    files = {f"{name}.{part}.npy": npy_bytes(getattr(arrays[name], part)) for name in SPLITS for part in parts}
     storage.save_folder(folder, files, stamp)
     return _dataset(made, arrays, stamp)
 
@@ -97,13 +99,17 @@ def _refuse_too_large(made: Problem) -> None:
         )
 
 
-def _read(folder: Path, name: str) -> Arrays:
-    return Arrays(*(read_npy(folder / f"{name}.{part}.npy") for part in "xy"))
+def _parts(made: Problem) -> tuple[str, ...]:
+    """What is stored of a split."""
+    return ("x", "y", "coords") if isinstance(made.grid_geometry, Points) else ("x", "y")
+
+
+def _read(made: Problem, folder: Path, name: str) -> Arrays:
+    return Arrays(*(read_npy(folder / f"{name}.{part}.npy") for part in _parts(made)))
 
 
 def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) -> Dataset:
-    splits = {name: Split(torch.from_numpy(a.x), torch.from_numpy(a.y)) for name, a in arrays.items()}
-    train, valid, test = (splits[name] for name in SPLITS)
+    train, valid, test = (split_of(arrays[name]) for name in SPLITS)
     return Dataset(train, valid, test, made.grid_geometry, "generated", stamp, made.card)
 
 

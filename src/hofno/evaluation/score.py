@@ -10,6 +10,7 @@ from torch import Tensor
 from hofno.data.dataset import Split
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, mse, rel_l2
+from hofno.geometry import Points
 from hofno.surrogate import Surrogate
 
 
@@ -38,11 +39,18 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
             f"the model predicts {channels} channels and the targets have {split.y.shape[1]} in shape "
             f"{tuple(split.y.shape)}; evaluate on the kind of data it was trained for"
         )
+    if isinstance(surrogate.grid, Points) != (split.coords is not None):
+        kinds = ("a grid", "points") if split.coords is not None else ("points", "a grid")
+        raise ShapeError(f"the model was trained on {kinds[0]} and these data are on {kinds[1]}; give data of its kind")
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
-    for x, y in zip(split.x.split(batch_size), split.y.split(batch_size), strict=True):
-        p = surrogate.predict_tensor(x, batch_size, steps)
+    for part in split.batches(batch_size):
+        y = part.y
+        p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
+        if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
+            share = part.mask.double().mean(1)
+            errors = errors[0], errors[1] / share, errors[2] / share
         rows.append(errors if steps is None else (known(errors[0]), known(errors[1]), known(errors[2])))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
 

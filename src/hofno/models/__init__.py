@@ -1,6 +1,7 @@
 """Neural operators: plain modules, and the registry that knows them all."""
 
+from hofno.models.geofno import GeoFNO
 from hofno.models.registry import MODELS, build, parameter_counts
 from hofno.models.spectral import FNO, HOFNO
 
-__all__ = ["FNO", "HOFNO", "MODELS", "build", "parameter_counts"]
+__all__ = ["FNO", "HOFNO", "MODELS", "GeoFNO", "build", "parameter_counts"]

@@ -1,4 +1,7 @@
-"""Every model by name: what it is called in a spec, how it is built and checked, how many parameters it has."""
+"""Every model by name: what it is called in a spec, what geometries it takes, how it is built, how large it is.
+
+A model on a grid or a mesh is called as model(x), one on points as model(x, coords) or model(x, coords, mask).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,18 @@ from typing import Any, get_type_hints
 from torch import nn
 
 from hofno.errors import SpecError
+from hofno.geometry import Geometry, kind_of
 from hofno.layers.filters import SpectralFilter
+from hofno.models.geofno import GeoFNO
 from hofno.models.spectral import FNO, HOFNO
 
-MODELS: dict[str, type[nn.Module]] = {"hofno": HOFNO, "fno": FNO}
+MODELS: dict[str, type[nn.Module]] = {"hofno": HOFNO, "fno": FNO, "geofno": GeoFNO}
+GEOMETRIES: dict[str, tuple[str, ...]] = {
+    "hofno": ("grid", "mesh"),
+    "fno": ("grid", "mesh"),
+    "geofno": ("points",),
+}
+WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points"}
 
 
 def model_class(name: str) -> type[nn.Module]:
@@ -33,6 +44,16 @@ def model_name(model: nn.Module) -> str:
         f"{type(model).__name__} is not a registered model, so it cannot be saved as a hofno folder; "
         "save its state_dict with safetensors, or add the class to hofno.models.registry.MODELS"
     )
+
+
+def check_geometry(name: str, geometry: Geometry) -> None:
+    """Refuse a model that does not live where the data do, and name those that do."""
+    model_class(name)
+    kind = kind_of(geometry)
+    if kind not in GEOMETRIES[name]:
+        others = ", ".join(sorted(other for other, kinds in GEOMETRIES.items() if kind in kinds))
+        taken = " or ".join(WHERE[known] for known in GEOMETRIES[name])
+        raise SpecError(f"model {name!r} takes fields {taken}, and these are {WHERE[kind]}; use: {others}")
 
 
 def build(name: str, arguments: dict[str, Any]) -> nn.Module:

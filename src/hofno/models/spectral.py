@@ -12,7 +12,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import COORDINATES, Coordinates, ModeSet, cached_coordinates, check_mode_counts, choose
+from hofno.geometry import (
+    COORDINATES,
+    Coordinates,
+    ModeSet,
+    cached_coordinates,
+    cached_waves,
+    check_mode_counts,
+    choose,
+)
 from hofno.layers.blocks import BACKBONES, ClassicBlock, ModernBlock
 from hofno.layers.parts import MLP
 from hofno.layers.spectral import HigherOrderSpectralConv
@@ -36,6 +44,9 @@ class HOFNO(nn.Module):
         domain_padding: fraction of each axis appended as zeros, for domains that are not periodic.
         drop_path: rate of stochastic depth in the last block, rising linearly from 0 in the first (modern only).
         coordinates: positions appended to the input: "endpoint" (linspace(0, 1, n)), "periodic" (i/n) or "none".
+        waves: wavevectors k whose cos 2 pi k.x and sin 2 pi k.x are appended too, x = i/n. A forcing of wavevector k is
+            such a wave: with coordinates="none" the model then keeps every shift along which the forcing is constant.
+        residual: add the last `out_channels` inputs to the output, so that the network gives the change of them.
         mode_set: "symmetric" or "reference", see `hofno.geometry`.
     """
 
@@ -56,6 +67,8 @@ class HOFNO(nn.Module):
         domain_padding: float = 0.0,
         drop_path: float = 0.0,
         coordinates: Coordinates = "endpoint",
+        waves: tuple[tuple[int, ...], ...] = (),
+        residual: bool = False,
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__()
@@ -73,6 +86,17 @@ class HOFNO(nn.Module):
         choose(backbone, BACKBONES, "backbone")
         choose(coordinates, COORDINATES, "coordinates")
         modes = check_mode_counts(modes)
+        waves = tuple(tuple(k) for k in waves)
+        for k in waves:
+            if len(k) != len(modes) or not all(type(number) is int for number in k):
+                raise SpecError(
+                    f"waves are wavevectors of {len(modes)} whole numbers, one for each axis; got {list(k)}"
+                )
+        if residual and out_channels > in_channels:
+            raise SpecError(
+                f"residual adds the last {out_channels} inputs to the output and there are {in_channels}; set "
+                "residual=false"
+            )
         self.config: dict[str, object] = {
             "in_channels": in_channels,
             "out_channels": out_channels,
@@ -88,11 +112,14 @@ class HOFNO(nn.Module):
             "domain_padding": domain_padding,
             "drop_path": drop_path,
             "coordinates": coordinates,
+            "waves": [list(k) for k in waves],
+            "residual": residual,
             "mode_set": mode_set,
         }
         self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
         self.coordinates: Coordinates = coordinates
-        added = 0 if coordinates == "none" else len(modes)
+        self.waves, self.residual = waves, residual
+        added = (0 if coordinates == "none" else len(modes)) + 2 * len(waves)
         self.lift = nn.Linear(in_channels + added, width)
         self.blocks = nn.ModuleList()
         for index in range(depth):
@@ -122,16 +149,21 @@ class HOFNO(nn.Module):
         v = self._lift(x).to(x.dtype)  # the residual stream keeps its precision under autocast
         for block in self.blocks:
             v = block(v)
-        return self.project(v).movedim(-1, 1)
+        out = self.project(v).movedim(-1, 1)
+        return out + x[:, -self.out_channels :] if self.residual else out
 
     def _lift(self, x: Tensor) -> Tensor:
-        """The lift of input channels and coordinates; the latter's share is the same for every sample. (b, *n, c)"""
+        """The lift of input channels and positions; the latter's share is the same for every sample. (b, *n, c)"""
         points = tuple(x.shape[2:])
         weight, bias = self.lift.weight, self.lift.bias
         fields = torch.matmul(x.flatten(2).mT, weight[:, : self.in_channels].T)  # (b, N, c)
+        known = []
         if self.coordinates != "none":
-            grid = cached_coordinates(points, self.coordinates, x).flatten(0, -2)  # (N, d)
-            bias = F.linear(grid, weight[:, self.in_channels :], bias)
+            known.append(cached_coordinates(points, self.coordinates, x).flatten(0, -2))  # (N, d)
+        if self.waves:
+            known.append(cached_waves(points, self.waves, x).flatten(0, -2))  # (N, 2 waves)
+        if known:
+            bias = F.linear(torch.cat(known, -1), weight[:, self.in_channels :], bias)
         return (fields + bias).unflatten(1, points)
 
     def check(self, x: Tensor) -> None:
@@ -170,6 +202,8 @@ class FNO(HOFNO):
         domain_padding: float = 0.0,
         drop_path: float = 0.0,
         coordinates: Coordinates = "endpoint",
+        waves: tuple[tuple[int, ...], ...] = (),
+        residual: bool = False,
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__(
@@ -185,6 +219,8 @@ class FNO(HOFNO):
             domain_padding=domain_padding,
             drop_path=drop_path,
             coordinates=coordinates,
+            waves=waves,
+            residual=residual,
             mode_set=mode_set,
         )
         for name in ("order", "factors", "dealias"):

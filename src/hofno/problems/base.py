@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from hofno.geometry import Grid
+from hofno.geometry import Geometry
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, done, total) while data are generated."""
@@ -30,10 +30,11 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Arrays:
-    """One split in physical units: x (n, c, *grid), y (n, c', *grid), float32."""
+    """One split in physical units: x (n, c, *grid), y (n, c', *grid), float32; at points, coords (n, d, N) too."""
 
     x: np.ndarray
     y: np.ndarray
+    coords: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Problem(BaseModel):
     seed: int = Field(0, ge=0, description="seed of all random draws")
 
     @property
-    def grid_geometry(self) -> Grid:
+    def grid_geometry(self) -> Geometry:
         raise NotImplementedError
 
     @property

@@ -21,15 +21,16 @@ import contextlib
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from hofno.errors import CheckpointError, DataError, SolverError
-from hofno.problems.base import Progress, ignore_progress
+from hofno.geometry import Points
+from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.dsfmt import julia_normals
 from hofno.problems.unit_cell import Mesh, unit_cell, with_void
 from hofno.solvers.elasticity import Linear, PlaneStress, RivlinSaunders, von_mises
@@ -94,30 +95,24 @@ _REMEDY = "it is cut, damaged or not the published file: get it again"
 
 
 @dataclass(frozen=True)
-class Clouds:
-    """One split, float32: points (n, 2, N), von Mises stress (n, 1, N), and what made the voids.
+class Clouds(Arrays):
+    """One split, float32: points (n, 2, N), von Mises stress y (n, 1, N), and what made the voids.
 
-    `radii` (n, 42) is r(phi) at 42 angles from 0 to 2 pi, `theta` (n, 10) the random numbers; None if files lack them.
+    There are no fields but the places of the points: x is (n, 0, N). `radii` (n, 42) is r(phi) at 42 angles from 0 to
+    2 pi, `theta` (n, 10) the random numbers; None if files lack them.
     """
 
-    coords: np.ndarray
-    y: np.ndarray
-    radii: np.ndarray | None
-    theta: np.ndarray | None
+    radii: np.ndarray | None = None
+    theta: np.ndarray | None = None
 
 
-class Elasticity(BaseModel):
+class Elasticity(Problem):
     """Sheets with random voids, given by their parameters: the same parameters give the same numbers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str] = "elasticity"
     summary: ClassVar[str] = "Elasticity: stress around a random void in a stretched sheet, 972 points"
     card: ClassVar[str] = CARD
 
-    train: int = Field(1000, ge=1, description="training samples")
-    valid: int = Field(100, ge=1, description="validation samples")
-    test: int = Field(200, ge=1, description="test samples, never used for choices")
     seed: int = Field(0, ge=0, description="seed of the voids (draws='own')")
     draws: Literal["own", "published"] = Field(
         "own", description="random voids of our own, or those of the published set"
@@ -140,18 +135,21 @@ class Elasticity(BaseModel):
         return self
 
     @property
-    def channels(self) -> tuple[int, int]:
-        """Channels of the points, their coordinates, and of the target."""
-        return 2, 1
+    def grid_geometry(self) -> Points:
+        return Points(count=POINTS, low=(0.0, 0.0), high=(1.0, 1.0))
 
-    def parameters(self) -> dict[str, Any]:
-        return self.model_dump()
+    @property
+    def channels(self) -> tuple[int, int]:
+        """No field beside the coordinates of the points, which are not counted, and one target."""
+        return 0, 1
 
     def memory_bytes(self) -> int:
         """Bytes the finished data take."""
         return 4 * (self.train + self.valid + self.test) * (3 * POINTS + ANGLES + MODES)
 
-    def generate(self, progress: Progress = ignore_progress, device: str | torch.device = "cpu") -> dict[str, Clouds]:
+    def generate(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, progress: Progress = ignore_progress, device: str | torch.device = "cpu"
+    ) -> dict[str, Clouds]:
         """The three splits. The same parameters give the same bytes; more samples extend a split, never change it.
 
         Args:
@@ -187,8 +185,11 @@ class Elasticity(BaseModel):
                 raise SolverError(f"{split} samples from {start} on: {error}") from None
             done += count
             radii = void_radius(theta, torch.linspace(0, 2 * math.pi, ANGLES, dtype=torch.float64))
-            splits[split] = Clouds(coords, y, radii.float().numpy(), theta.float().numpy())
+            splits[split] = Clouds(y[:, :0], y, coords, radii.float().numpy(), theta.float().numpy())
         return splits
+
+    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
+        return dict(self.generate(progress, device))
 
     def solver(self, mesh: Mesh, device: str | torch.device = "cpu") -> PlaneStress:
         """The solver of these sheets. A modulus only scales the displacements of Hooke's law; here it is rubber's."""
@@ -259,8 +260,9 @@ def read_published(folder: str | Path) -> dict[str, Clouds]:
     theta = _read(folder / _FILES["theta"], (_SET, MODES)) if (folder / _FILES["theta"]).exists() else None
     return {
         split: Clouds(
-            np.ascontiguousarray(coords[a : a + _ROOM[split]]),
+            np.empty((_ROOM[split], 0, POINTS), np.float32),
             np.ascontiguousarray(sigma[a : a + _ROOM[split]]),
+            np.ascontiguousarray(coords[a : a + _ROOM[split]]),
             None if radii is None else np.ascontiguousarray(radii[a : a + _ROOM[split]]),
             None if theta is None else theta[a : a + _ROOM[split]],
         )

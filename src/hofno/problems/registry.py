@@ -10,10 +10,16 @@ from pydantic import ValidationError
 from hofno.errors import SpecError
 from hofno.problems.base import Problem
 from hofno.problems.darcy import Darcy
+from hofno.problems.elasticity import Elasticity
 from hofno.problems.navier_stokes import NavierStokes
 from hofno.problems.poisson import Poisson
 
-PROBLEMS: dict[str, type[Problem]] = {"darcy": Darcy, "navier_stokes": NavierStokes, "poisson": Poisson}
+PROBLEMS: dict[str, type[Problem]] = {
+    "darcy": Darcy,
+    "elasticity": Elasticity,
+    "navier_stokes": NavierStokes,
+    "poisson": Poisson,
+}
 
 
 def problem_class(name: str) -> type[Problem]:

@@ -2,7 +2,8 @@
 
 Predictions share the colour limits of the truth, so equal colours mean equal values; an error has its own
 limits, symmetric about zero, and its title says ‖ŷ - y‖ / ‖y‖ over the whole field. 2-D fields are images,
-1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown.
+1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown. Fields at scattered points
+of the plane are coloured points.
 """
 
 from __future__ import annotations
@@ -41,8 +42,11 @@ class Panel:
 
 
 @styled
-def fields(x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0) -> Figure:
-    """Draw one sample of arrays `(b, c, *n)`: inputs `x`, truth `y`, and `predictions` by model label."""
+def fields(x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0, places: Any = None) -> Figure:
+    """Draw one sample of arrays `(b, c, *n)`: inputs `x`, truth `y`, and `predictions` by model label.
+
+    `places` `(b, 2, N)` are the points of the plane that fields `(b, c, N)` are known at.
+    """
     expect_some(predictions, "prediction")
     x_fields, truth = _sample(x, sample), _sample(y, sample)  # (c, *n)
     guesses = {label: _sample(prediction, sample) for label, prediction in predictions.items()}
@@ -66,7 +70,7 @@ def fields(x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0) -> F
         wrong, right = _model_panels(guesses, truth, channel)
         together = len(wrong) + len(right) <= columns
         rows += [right + wrong] if together else _interleave(_wrap(right, columns), _wrap(wrong, columns))
-    return _draw(rows, columns, truth.shape[1:])
+    return _draw(rows, columns, truth.shape[1:], None if places is None else _sample(places, sample))
 
 
 def _model_panels(
@@ -90,8 +94,8 @@ def _model_panels(
     return errors, shown
 
 
-def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...]) -> Figure:
-    flat = len(space) == 1
+def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...], places: np.ndarray | None) -> Figure:
+    flat = len(space) == 1 and places is None
     figure, axes = panels(len(rows), columns, height=HEIGHTS[columns] if not flat else 2.0)
     for index, axis in enumerate(axes):
         row = rows[index // columns]
@@ -99,6 +103,8 @@ def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...]) -> Figu
             axis.set_visible(False)
         elif flat:
             _draw_line(axis, row[index % columns])
+        elif places is not None:
+            _draw_points(axis, row[index % columns], places)
         else:
             _draw_image(axis, row[index % columns])
     if len(space) == 3:
@@ -121,17 +127,33 @@ def _draw_line(axis: Axes, panel: Panel) -> None:
 
 def _draw_image(axis: Axes, panel: Panel) -> None:
     low, high = panel.limits
-    colours = "RdBu_r" if panel.kind == "error" else "viridis"
     stretched = max(panel.values.shape) > 2 * min(panel.values.shape)
     image = axis.imshow(
         panel.values.T,
         origin="lower",
-        cmap=colours,
+        cmap=_colours(panel),
         vmin=low,
         vmax=high,
         aspect="auto" if stretched else "equal",
         interpolation="nearest",
     )
+    _finish(axis, panel, image)
+
+
+def _draw_points(axis: Axes, panel: Panel, places: np.ndarray) -> None:
+    low, high = panel.limits
+    size = 9000.0 / max(panel.values.size, 100)
+    drawn = axis.scatter(*places, c=panel.values, s=size, cmap=_colours(panel), vmin=low, vmax=high, linewidths=0)
+    axis.set_aspect("equal")
+    _finish(axis, panel, drawn)
+
+
+def _colours(panel: Panel) -> str:
+    return "RdBu_r" if panel.kind == "error" else "viridis"
+
+
+def _finish(axis: Axes, panel: Panel, image: Any) -> None:
+    """Title and colour bar, and nothing else around."""
     axis.set_title(textwrap.fill(panel.title, TITLE_WIDTH))
     axis.set(xticks=[], yticks=[])
     axis.grid(visible=False)

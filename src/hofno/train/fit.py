@@ -51,7 +51,8 @@ def fit(
     """Train `model` in place on `data.train`, watching `data.valid`; `data.test` is never touched.
 
     Args:
-        model: any module from (b, c, *grid) to (b, c', *grid).
+        model: any module from (b, c, *grid) to (b, c', *grid); at points, from (b, c, N), coords (b, d, N) in units of
+            the box around the training points, and where samples are ragged a mask (b, N).
         data: from `hofno.generate` or `hofno.from_arrays`.
         seed: seed of the data order and of stochastic depth. The weights are the model's own.
         device: "auto", "cpu" or "cuda".

@@ -51,9 +51,11 @@ class Run:
     history: list[dict[str, Any]]
     seconds: float
 
-    def predict(self, x: Any, batch_size: int = 32, steps: int | None = None) -> Any:
+    def predict(
+        self, x: Any, coords: Any = None, *, mask: Any = None, batch_size: int = 32, steps: int | None = None
+    ) -> Any:
         """Predict from raw inputs, see `Surrogate.predict`."""
-        return self.surrogate.predict(x, batch_size, steps)
+        return self.surrogate.predict(x, coords, mask=mask, batch_size=batch_size, steps=steps)
 
     def save(self, path: str | Path) -> Path:
         """Save the trained operator as a folder, see `hofno.load`."""
@@ -87,12 +89,14 @@ def train(
     for name, part in (("train", data.train), ("valid", data.valid)):
         refuse_not_finite(part.x, f"{name}.x")
         refuse_not_finite(part.y, f"{name}.y")
+        if part.coords is not None:
+            refuse_not_finite(part.coords, f"{name}.coords")
     check_task(data, spec)
     model.to(device).train()
     inputs, targets = normalisers(data, spec)
     surrogate = Surrogate(model, inputs.to(device), targets.to(device), data.grid, {"data": data.stamp}, data.rollout)
     with _random(seed, device), precision(spec.precision, model), _requests_to_stop() as stop, showing(show):
-        check_fit(model, data.train, data.out_channels, device)
+        check_fit(model, data, device)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
         state = TrainState(model, optimisers, Position(), average)

@@ -1,6 +1,8 @@
 r"""What a training step learns from: pairs of fields, or windows of trajectories.
 
     pairs      loss(model(x_i), y_i) for the samples i of a batch
+    clouds     loss(model(x_i, coords_i), y_i). Where samples differ in their number of points, points that are not
+               there count as predicted exactly: every point that is there weighs the same
     windows    loss(model(w_{t-h}, ..., w_{t-1}), w_t): every frame t of the batch's trajectories follows from the h
                frames before it. "teacher": those are the true frames, and windows are independent. "free": predictions
                take the place of true frames as they are made, and gradients flow through the whole rollout.
@@ -18,16 +20,18 @@ from collections.abc import Callable
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hofno.data.dataset import Dataset, Split
+from hofno.data.dataset import Dataset
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError, SpecError
+from hofno.geometry import Points
+from hofno.models.registry import MODELS, check_geometry, model_name
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
 
-Model = Callable[[Tensor], Tensor]
+Model = Callable[..., Tensor]
 
 
 class Task(Protocol):
@@ -51,6 +55,21 @@ class Pairs:
     def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
         target = self.y.index_select(0, indices)
         return model(self.x.index_select(0, indices)), target
+
+
+class Clouds:
+    """Fields x (n, c, N) at coords (n, d, N) in units of their box, to targets y (n, c', N); mask (n, N) or None."""
+
+    def __init__(self, x: Tensor, y: Tensor, coords: Tensor, mask: Tensor | None) -> None:
+        self.x, self.y, self.coords, self.mask = x, y, coords, mask
+        self.items, self.device = len(x), x.device
+
+    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+        x, target, coords = (part.index_select(0, indices) for part in (self.x, self.y, self.coords))
+        if self.mask is None:
+            return model(x, coords), target
+        mask = self.mask.index_select(0, indices)
+        return torch.where(mask[:, None], model(x, coords, mask).to(target.dtype), target), target
 
 
 class TeacherForced:
@@ -100,7 +119,11 @@ def windows(frames: Tensor, history: int) -> Tensor:
     return frames[:, :-1].unfold(1, history, 1).movedim(-1, 2).flatten(0, 1)
 
 
-def _fit(u: Tensor, spec: TrainSpec) -> Normaliser:
+def _fit(u: Tensor, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
+    if u.shape[1] == 0:
+        return ChannelNormaliser.identity(0)
+    if mask is not None:
+        u = u.movedim(1, -1)[mask]  # (points that are there, c)
     return ChannelNormaliser.fit(u) if spec.normaliser == "channel" else PointwiseNormaliser.fit(u, spec.normaliser)
 
 
@@ -108,8 +131,8 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
     """Of inputs and of targets. The frames of a trajectory are one quantity and have one mean and deviation."""
     split, same = data.train, ChannelNormaliser.identity
     if data.rollout is None:
-        inputs = _fit(split.x, spec) if spec.normalise_inputs else same(split.x.shape[1])
-        targets = _fit(split.y, spec) if spec.normalise_targets else same(split.y.shape[1])
+        inputs = _fit(split.x, spec, split.mask) if spec.normalise_inputs else same(split.x.shape[1])
+        targets = _fit(split.y, spec, split.mask) if spec.normalise_targets else same(split.y.shape[1])
         return inputs, targets
     if spec.normaliser != "channel":
         raise SpecError(f"frames of a trajectory have train.normaliser='channel'; got {spec.normaliser!r}")
@@ -125,6 +148,10 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
 def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Task:
     """The task of a dataset, standardised and on the device."""
     split = data.train
+    if isinstance(data.grid, Points):
+        assert split.coords is not None
+        coords, mask = data.grid.to_unit(split.coords.to(device)), None if split.mask is None else split.mask.to(device)
+        return Clouds(inputs.encode(split.x).to(device), targets.encode(split.y).to(device), coords, mask)
     if data.rollout is None:
         return Pairs(inputs.encode(split.x).to(device), targets.encode(split.y).to(device))
     kinds = {
@@ -139,13 +166,19 @@ def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Norma
 
 def check_task(data: Dataset, spec: TrainSpec) -> None:
     """Refuse settings that the data do not have or that contradict each other."""
-    check_settings(spec, data.rollout is not None)
+    check_settings(spec, data.rollout is not None, isinstance(data.grid, Points))
     if len(data.valid) == 0 and spec.select == "best":
         raise SpecError("train.select='best' needs validation samples and there are none; use select='last'")
 
 
-def check_settings(spec: TrainSpec, in_time: bool) -> None:
+def check_settings(spec: TrainSpec, in_time: bool, at_points: bool) -> None:
     """Refuse a way of training that means nothing for the problem."""
+    if at_points and (spec.loss == "rel_l2_gradient" or spec.normaliser != "channel"):
+        name = "loss" if spec.loss == "rel_l2_gradient" else "normaliser"
+        raise SpecError(
+            f"train.{name}={getattr(spec, name)!r} is for grids, and these data are at points; use "
+            f"{TrainSpec.model_fields[name].default!r}"
+        )
     if not in_time:
         for name in ("forcing", "batch_of"):
             if name in spec.model_fields_set and getattr(spec, name) != TrainSpec.model_fields[name].default:
@@ -156,10 +189,15 @@ def check_settings(spec: TrainSpec, in_time: bool) -> None:
         raise SpecError("train.forcing='free' rolls whole trajectories out; use train.batch_of='trajectories'")
 
 
-def check_fit(model: Model, split: Split, out_channels: int, device: torch.device) -> None:
+def check_fit(model: nn.Module, data: Dataset, device: torch.device) -> None:
     """One forward pass of one sample: a model that does not fit the data fails before anything is written."""
+    split, out_channels = data.train[:1], data.out_channels
+    if type(model) in MODELS.values():
+        check_geometry(model_name(model), data.grid)
+    places = () if split.coords is None or not isinstance(data.grid, Points) else (data.grid.to_unit(split.coords),)
+    places = places if split.mask is None else (*places, split.mask)
     with torch.no_grad():
-        out = model(split.x[:1].to(device))
+        out = model(split.x.to(device), *(part.to(device) for part in places))
     expected = (1, out_channels, *split.y.shape[2:])
     if out.shape != expected:
         raise ShapeError(
