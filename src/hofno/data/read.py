@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hofno.data.dataset import Dataset, split_of, trajectory_dataset
+from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
 from hofno.errors import SpecError
 from hofno.geometry import Grid
-from hofno.problems import darcy, elasticity
-from hofno.problems.base import Rollout
+from hofno.problems import airfoil, darcy, elasticity, pipe
+from hofno.problems.base import Arrays, Rollout
 from hofno.problems.navier_stokes import CARD, read_published
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
 
@@ -27,9 +27,9 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
 
     Args:
         problem: name of the benchmark.
-        path: the file as it was published, or for darcy and elasticity the folder of the files.
+        path: the file as it was published, or the folder of the files where there are several.
         options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test; for darcy: resolution,
-            train, valid, test; for elasticity: train, valid, test.
+            train, valid, test; for the others: train, valid, test.
     """
     if problem not in READERS:
         raise SpecError(f"there is no reader of original files for {problem!r}; there are: {', '.join(READERS)}")
@@ -101,8 +101,33 @@ def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 2
     return Dataset(splits["train"], splits["valid"], splits["test"], geometry, "original", stamp, elasticity.CARD)
 
 
+def _pipe(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
+    """Meshes and horizontal velocities of the files."""
+    found = {name: split_of(part) for name, part in pipe.read_published(folder, train, valid, test).items()}
+    stamp = {"problem": "pipe", "files": list(pipe.FILES), "samples": [train, valid, test]}
+    grid = pipe.Pipe().grid_geometry  # pyright: ignore[reportCallIssue]
+    return Dataset(found["train"], found["valid"], found["test"], grid, "original", stamp, pipe.CARD)
+
+
+def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
+    """Meshes and Mach numbers of the files; validation samples are those after the published ones."""
+    whole = airfoil.read_published(folder)
+    parts = {"train": (0, train, 1000), "test": (1000, test, 200), "valid": (1200, valid, len(whole.x) - 1200)}
+    found: dict[str, Split] = {}
+    for name, (first, count, most) in parts.items():
+        if not (name != "valid") <= count <= most:
+            raise SpecError(f"the files hold {max(0, most)} samples for {name}; got {name}={count}")
+        rows = slice(first, first + count)
+        found[name] = split_of(Arrays(whole.x[rows], whole.y[rows]))
+    stamp = {"problem": "airfoil", "samples": [train, valid, test]}
+    grid = airfoil.Airfoil().grid_geometry  # pyright: ignore[reportCallIssue]
+    return Dataset(found["train"], found["valid"], found["test"], grid, "original", stamp, airfoil.CARD)
+
+
 READERS: dict[str, Callable[..., Dataset]] = {
+    "airfoil": _airfoil,
     "darcy": _darcy,
     "elasticity": _elasticity,
     "navier_stokes": _navier_stokes,
+    "pipe": _pipe,
 }

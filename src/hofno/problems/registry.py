@@ -8,16 +8,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from hofno.errors import SpecError
+from hofno.problems.airfoil import Airfoil
 from hofno.problems.base import Problem
 from hofno.problems.darcy import Darcy
 from hofno.problems.elasticity import Elasticity
 from hofno.problems.navier_stokes import NavierStokes
+from hofno.problems.pipe import Pipe
 from hofno.problems.poisson import Poisson
 
 PROBLEMS: dict[str, type[Problem]] = {
+    "airfoil": Airfoil,
     "darcy": Darcy,
     "elasticity": Elasticity,
     "navier_stokes": NavierStokes,
+    "pipe": Pipe,
     "poisson": Poisson,
 }
 

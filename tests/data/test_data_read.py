@@ -1,0 +1,73 @@
+"""Original files as datasets: which samples train, which test, on what grid. The files themselves: tests/problems."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hofno
+from hofno.errors import SpecError
+from hofno.problems import airfoil, darcy, pipe
+from hofno.problems.base import Arrays
+
+
+def numbered(first: int, count: int, channels: int, shape: tuple[int, ...]) -> np.ndarray:
+    """Samples that are their own number everywhere."""
+    numbers = np.arange(first, first + count, dtype=np.float32).reshape(-1, *(1,) * (1 + len(shape)))
+    return np.broadcast_to(numbers, (count, channels, *shape)).copy()
+
+
+def test_darcy(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def read(folder: Path, *sizes: int) -> dict[str, Arrays]:
+        asked.append((folder, *sizes))
+        resolution, *counts = sizes
+        shape = (resolution, resolution)
+        parts = zip(("train", "valid", "test"), counts, strict=True)
+        return {name: Arrays(numbered(0, n, 1, shape), numbered(5, n, 1, shape)) for name, n in parts}
+
+    monkeypatch.setattr(darcy, "read_published", read)
+    found = hofno.read("darcy", "there", resolution=43, train=3, valid=1, test=2)
+    assert asked == [(Path("there"), 43, 3, 1, 2)]
+    assert found.origin == "original"
+    assert (len(found.train), len(found.valid), len(found.test)) == (3, 1, 2)
+    assert not found.grid.periodic
+    assert found.grid.shape == (43, 43)
+
+
+def test_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(folder: Path, *counts: int) -> dict[str, Arrays]:
+        shape = (129, 129)
+        parts = zip(("train", "valid", "test"), counts, strict=True)
+        return {name: Arrays(numbered(0, n, 2, shape), numbered(0, n, 1, shape)) for name, n in parts}
+
+    monkeypatch.setattr(pipe, "read_published", read)
+    found = hofno.read("pipe", "there", train=2, valid=1, test=1)
+    assert (found.in_channels, found.out_channels, found.origin) == (2, 1, "original")
+    assert found.grid.shape == (129, 129)
+
+
+def test_airfoil_samples_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = airfoil.Airfoil().grid_geometry.shape  # pyright: ignore[reportCallIssue]
+    whole = Arrays(numbered(0, 1203, 2, (1, 1)), numbered(0, 1203, 1, (1, 1)))
+    monkeypatch.setattr(airfoil, "read_published", lambda folder: whole)
+    found = hofno.read("airfoil", "there", valid=3)
+    first_and_last = [(float(part.y[0, 0, 0, 0]), float(part.y[-1, 0, 0, 0])) for part in (found.train, found.test)]
+    assert first_and_last == [(0, 999), (1000, 1199)]
+    assert found.valid.y.flatten().tolist() == [1200, 1201, 1202]
+    assert found.grid.shape == shape
+    with pytest.raises(SpecError, match="hold 3 samples for valid; got valid=4"):
+        hofno.read("airfoil", "there", valid=4)
+    with pytest.raises(SpecError, match="hold 200 samples for test; got test=0"):
+        hofno.read("airfoil", "there", valid=0, test=0)
+
+
+def test_other_problems() -> None:
+    with pytest.raises(SpecError, match="no reader of original files for 'poisson'"):
+        hofno.read("poisson", "there")
+    with pytest.raises(SpecError, match="did you mean 'train'"):
+        hofno.read("pipe", "there", trian=3)
