@@ -14,6 +14,7 @@ from hofno.problems.darcy import Darcy
 from hofno.problems.elasticity import Elasticity
 from hofno.problems.navier_stokes import NavierStokes
 from hofno.problems.pipe import Pipe
+from hofno.problems.plasticity import Plasticity
 from hofno.problems.poisson import Poisson
 
 PROBLEMS: dict[str, type[Problem]] = {
@@ -22,6 +23,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "elasticity": Elasticity,
     "navier_stokes": NavierStokes,
     "pipe": Pipe,
+    "plasticity": Plasticity,
     "poisson": Poisson,
 }
 
