@@ -9,7 +9,7 @@ import torch
 
 from hofno.bench import bench_command, models, transforms
 from hofno.bench.measure import ParityError, compare, take_turns
-from hofno.bench.models import SHAPES, bench_model, parity, run_models
+from hofno.bench.models import SHAPES, bench_forward, bench_step, parity, run_models
 from hofno.bench.plain import ModelShape, PlainNetwork, plain_layout
 from hofno.bench.transforms import TransformCase, bench_transform, best_weight, run_transforms, transform_cases
 from hofno.errors import HofnoError
@@ -53,14 +53,19 @@ def test_the_plain_form_is_the_same_network(points: int, order: int, weights: st
     assert gradient_error < 1e-10
 
 
-def test_a_network_that_differs_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("factor", [1.001, 1.5])
+def test_a_network_that_differs_is_not_timed(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small difference shows in the gradients, a larger one in the output already."""
     layout = models.plain_layout
     monkeypatch.setattr(
-        models, "plain_layout", lambda tensors: {n: 1.001 * t if "low" in n else t for n, t in layout(tensors).items()}
+        models, "plain_layout", lambda tensors: {n: factor * t if "low" in n else t for n, t in layout(tensors).items()}
     )
     monkeypatch.setattr(models, "take_turns", lambda *_: pytest.fail("timed networks that differ"))
     with pytest.raises(ParityError, match="nothing was timed"):
-        bench_model(tiny(), 1, (2, 2))
+        bench_step(tiny(), 1, (2, 2))
+    if factor > 1.1:
+        with pytest.raises(ParityError, match="nothing was timed"):
+            bench_forward(tiny(), 1, 2)
 
 
 def test_transforms_that_differ_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +96,7 @@ def test_networks_are_written_with_their_conditions(
     assert result["shape"]["modes"] == [3, 4]
     assert 0.0 <= result["output_error"] < 1e-4
     assert 0.0 <= result["gradient_error"] < 1e-3
-    for part, rounds in (("forward", 3), ("step", 2)):
+    for part, rounds in (("forward", 3), ("step", 2), ("forward_after_training", 3)):
         r = result[part]
         assert r["rounds"] == rounds
         assert r["ours_spread"][0] <= r["ours_seconds"] <= r["ours_spread"][1]

@@ -21,7 +21,7 @@ from torch.autograd.forward_ad import unpack_dual
 from hofno.errors import SpecError
 
 EPSILON = 1e-6
-TILE = 2**20  # numbers in the widest tensor of one tile: 4 MiB of float32
+TILE = 2**21  # numbers in the widest tensor of one tile: 8 MiB of float32
 
 
 def lean(x: Tensor, weight: Tensor) -> bool:
