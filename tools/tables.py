@@ -86,11 +86,16 @@ def speed() -> str:
     """The bench on the CPU: median seconds of ours and the speed-up with its quartiles."""
     rows = []
     for shape, found in read("bench/cpu_two_threads")["results"].items():
-        for what in ("forward", "step"):
+        for what in ("forward", "step", "forward_after_training"):
             part = found[what]
             low, high = part["speed_up_spread"]
             rows.append(
-                [shape, what, number(part["ours_seconds"]), f"{part['speed_up']:.2f} ({low:.2f} to {high:.2f})"]
+                [
+                    shape,
+                    what.replace("_", " "),
+                    number(part["ours_seconds"]),
+                    f"{part['speed_up']:.2f} ({low:.2f} to {high:.2f})",
+                ]
             )
     return tables.markdown(["shape", "what", "ours, s", "speed-up (quartiles)"], rows)
 
