@@ -9,6 +9,8 @@ through plain PyTorch. Both compute the same function.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -107,3 +109,17 @@ class ClassicBlock(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         v = self.conv(v, add=self.skip(v))
         return v if self.last else F.gelu(v)
+
+
+def stack_of_blocks(
+    depth: int, make_conv: Callable[[], HigherOrderSpectralConv], backbone: str, expansion: int, drop_path: float
+) -> nn.ModuleList:
+    """`depth` blocks, each with a convolution of its own; stochastic depth rises linearly up to `drop_path`."""
+    blocks = nn.ModuleList()
+    for index in range(depth):
+        if backbone == "classic":
+            blocks.append(ClassicBlock(make_conv(), drop_path, last=index == depth - 1))
+        else:
+            rising = index / (depth - 1) if depth > 1 else 1.0
+            blocks.append(ModernBlock(make_conv(), expansion, drop_path * rising))
+    return blocks

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, choose
-from hofno.layers.blocks import BACKBONES, ClassicBlock, ModernBlock
+from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.parts import MLP
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.transforms import fourier, points
@@ -145,16 +145,13 @@ class GeoFNO(nn.Module):
         self.deformation = Deformation(dims, deformation) if deformation else None
         self.lift = MLP(in_channels + dims, expansion * width, width)
         self.place = nn.Linear(dims, width)
-        self.blocks = nn.ModuleList()
-        for index in range(depth):
-            conv = HigherOrderSpectralConv(
+
+        def conv() -> HigherOrderSpectralConv:
+            return HigherOrderSpectralConv(
                 width, self.modes, order, factors=factors, weights=weights, mode_set=mode_set
             )
-            if backbone == "classic":
-                self.blocks.append(ClassicBlock(conv, drop_path, last=index == depth - 1))
-            else:
-                rising = index / (depth - 1) if depth > 1 else 1.0
-                self.blocks.append(ModernBlock(conv, expansion, drop_path * rising))
+
+        self.blocks = stack_of_blocks(depth, conv, backbone, expansion, drop_path)
         self.skip = nn.Linear(width, width)
         self.project = MLP(width, expansion * width, out_channels)
 

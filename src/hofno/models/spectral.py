@@ -21,7 +21,7 @@ from hofno.geometry import (
     check_mode_counts,
     choose,
 )
-from hofno.layers.blocks import BACKBONES, ClassicBlock, ModernBlock
+from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.parts import MLP
 from hofno.layers.spectral import HigherOrderSpectralConv
 
@@ -121,9 +121,9 @@ class HOFNO(nn.Module):
         self.waves, self.residual = waves, residual
         added = (0 if coordinates == "none" else len(modes)) + 2 * len(waves)
         self.lift = nn.Linear(in_channels + added, width)
-        self.blocks = nn.ModuleList()
-        for index in range(depth):
-            conv = HigherOrderSpectralConv(
+
+        def conv() -> HigherOrderSpectralConv:
+            return HigherOrderSpectralConv(
                 width,
                 modes,
                 order,
@@ -133,11 +133,8 @@ class HOFNO(nn.Module):
                 domain_padding=domain_padding,
                 mode_set=mode_set,
             )
-            if backbone == "classic":
-                self.blocks.append(ClassicBlock(conv, drop_path, last=index == depth - 1))
-            else:
-                rising = index / (depth - 1) if depth > 1 else 1.0
-                self.blocks.append(ModernBlock(conv, expansion, drop_path * rising))
+
+        self.blocks = stack_of_blocks(depth, conv, backbone, expansion, drop_path)
         if backbone == "classic":
             self.project: nn.Module = MLP(width, expansion * width, out_channels)
         else:

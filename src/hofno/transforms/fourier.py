@@ -106,7 +106,7 @@ def _inverse_last_at(fine: int, total: int, ks: Shape) -> Tensor:
     return torch.cat((torch.cos(angle) * twice, -torch.sin(angle) * twice * nyquist), 1)
 
 
-def _product(matrix: Tensor, x: Tensor, add: Tensor | None = None) -> Tensor:
+def left_product(matrix: Tensor, x: Tensor, add: Tensor | None = None) -> Tensor:
     """matrix (r, s) times every x[i] (s, t): (batch, r, t), plus `add` of that shape in the same pass."""
     batched = matrix.expand(x.shape[0], -1, -1)
     return torch.bmm(batched, x) if add is None else torch.baddbmm(add, batched, x)
@@ -151,14 +151,14 @@ def forward(
     ks = axis_wavenumbers(modes[last], mode_set, last=True)
     key = ("forward_last", points[last], padded[last], ks)
     matrix = _cached(key, lambda: _forward_last(points[last], padded[last], ks), x)
-    y = _product(matrix, x.reshape(-1, points[last], channels))
+    y = left_product(matrix, x.reshape(-1, points[last], channels))
     tail = modes[last] * channels
     for axis in range(last - 1, -1, -1):
         n, total = points[axis], padded[axis]
         ks = axis_wavenumbers(modes[axis], mode_set, last=False)
         key = ("forward_leading", n, total, ks)
         matrix = _cached(key, lambda n=n, total=total, ks=ks: _forward_leading(n, total, ks), x)
-        y = _product(matrix, y.reshape(-1, 2 * n, tail))
+        y = left_product(matrix, y.reshape(-1, 2 * n, tail))
         tail *= len(ks)
     kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
     return y.reshape(batch, 2, *kept, channels)
@@ -188,12 +188,12 @@ def inverse(
         key = ("inverse_leading", n, total, ks)
         matrix = _cached(key, lambda n=n, total=total, ks=ks: _inverse_leading(n, total, ks), spectrum)
         tail //= len(ks)
-        y = _product(matrix, y.reshape(-1, 2 * len(ks), tail))
+        y = left_product(matrix, y.reshape(-1, 2 * len(ks), tail))
     ks = axis_wavenumbers(modes[last], mode_set, last=True)
     key = ("inverse_last", points[last], padded[last], ks)
     matrix = _cached(key, lambda: _inverse_last(points[last], padded[last], ks), spectrum)
     residual = None if add is None else add.reshape(-1, points[last], channels)
-    field = _product(matrix, y.reshape(-1, 2 * len(ks), channels), residual)
+    field = left_product(matrix, y.reshape(-1, 2 * len(ks), channels), residual)
     return field.reshape(batch, *points, channels)
 
 
@@ -220,7 +220,7 @@ def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None) -> Tensor:
         n, total, target = points[axis], padded[axis], fine[axis]
         key = ("interpolate", n, total, target)
         matrix = _cached(key, lambda n=n, total=total, target=target: _interpolation(n, total, target), x)
-        y = _product(matrix, y.reshape(-1, n, tail))
+        y = left_product(matrix, y.reshape(-1, n, tail))
         tail *= target
     return y.reshape(x.shape[0], *fine, channels)
 

@@ -61,6 +61,21 @@ class Tile:
         """How many tiles cover so many image rows."""
         return blocks_of(image_rows, self.rows)
 
+    def modes(self, kept: int) -> int:
+        """Places for the coefficients of a tile whose rows have `kept` each."""
+        return max(16, power_of_two(self.rows * kept))
+
+    def launch(self, kept: int) -> dict[str, int]:
+        """Sizes and launch options that every kernel along image rows takes."""
+        return {
+            "POINTS": self.points,
+            "FILLED": self.filled,
+            "MODES": self.modes(kept),
+            "KEPT": self.rows * kept,
+            "num_warps": 8 if self.points >= 128 else 4,
+            "num_stages": 1,
+        }
+
 
 def tile_of(width: int, largest: int) -> Tile:
     """As many rows of `width` points as fit into `largest` places; a wider row has a tile of its own."""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from hofno.layers.kernels._common import power_of_two
 from hofno.layers.kernels.mode_product import multiply, multiply_grads
+from hofno.transforms.fourier import left_product
 
 TILE = 2**13  # numbers of a program's columns, channels times lines
 LARGEST_MATRIX = 2**14  # numbers of F that every program may read, with its places filled up
@@ -158,9 +159,9 @@ def forward(
     sizes = _sizes(s, weight)
     batch, (kept, m, c) = s.shape[0], weight.shape[:3]
     if not _fuses(sizes):
-        spectrum = _product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
+        spectrum = left_product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
         spectrum = spectrum if offset is None else spectrum.add_(offset)
-        out = _product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
+        out = left_product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
         return out.view_as(s), spectrum
     spectrum, out = s.new_empty(batch, 2, kept, m, c), torch.empty_like(s)
     _forward_kernel[(batch, m, c // sizes["CHUNK"])](
@@ -194,9 +195,9 @@ def backward(
     sizes = _sizes(out_grad, weight)
     batch, (kept, m, c) = out_grad.shape[0], weight.shape[:3]
     if not _fuses(sizes):
-        h = _product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
+        h = left_product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
         spectrum_grad, weight_grad = multiply_grads(spectrum, weight, h)
-        s_grad = _product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
+        s_grad = left_product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
         return s_grad, weight_grad, spectrum_grad.sum(0) if padded else None
     s_grad, weight_grad = torch.empty_like(out_grad), torch.empty_like(spectrum)
     offset_grad = torch.empty_like(spectrum) if padded else None
@@ -218,8 +219,3 @@ def backward(
     )
     offset_total = None if offset_grad is None else offset_grad.sum(0)
     return s_grad, weight_grad.sum(0).movedim(0, -1).contiguous(), offset_total
-
-
-def _product(matrix: Tensor, x: Tensor) -> Tensor:
-    """matrix (r, s) times every x[i] (s, t)."""
-    return torch.bmm(matrix.expand(x.shape[0], -1, -1), x)

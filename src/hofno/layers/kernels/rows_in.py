@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, inverse_rms, norm_input_grad, power_of_two, triton_type
+from hofno.layers.kernels._common import Tile, inverse_rms, norm_input_grad, triton_type
 
 FORWARD_CHUNK, BACKWARD_CHUNK = 64, 32  # output channels at a time: measured on an H200
 
@@ -130,18 +130,6 @@ def _backward_kernel(
     tl.store(x_grad_pointer + at, x_grad, mask=there[:, None])
 
 
-def _sizes(tile: Tile, kept: int, channels: int, order: int, chunk: int) -> dict[str, int]:
-    return {
-        "ORDER": order,
-        "CHANNELS": channels,
-        "CHUNK": min(channels, chunk),
-        "POINTS": tile.points,
-        "FILLED": tile.filled,
-        "MODES": max(16, power_of_two(tile.rows * kept)),
-        "KEPT": tile.rows * kept,
-    }
-
-
 def forward(
     x: Tensor,
     gain: Tensor,
@@ -168,11 +156,12 @@ def forward(
         image_rows * tile.width,
         image_rows * kept,
         eps,
-        **_sizes(tile, kept, channels, order, FORWARD_CHUNK),
+        ORDER=order,
+        CHANNELS=channels,
+        CHUNK=min(channels, FORWARD_CHUNK),
+        **tile.launch(kept),
         OPERAND=triton_type(weight.dtype),
         PRECISION=precision,
-        num_warps=8 if tile.points >= 128 else 4,
-        num_stages=1,
     )
     return out
 
@@ -212,10 +201,11 @@ def backward(
         count,
         image_rows * kept,
         eps,
-        **_sizes(tile, kept, channels, order, BACKWARD_CHUNK),
+        ORDER=order,
+        CHANNELS=channels,
+        CHUNK=min(channels, BACKWARD_CHUNK),
+        **tile.launch(kept),
         OPERAND=triton_type(weight.dtype),
         PRECISION=precision,
-        num_warps=8 if tile.points >= 128 else 4,
-        num_stages=1,
     )
     return x_grad, unit, factor_grad

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, inverse_rms, norm_input_grad, normal_law, power_of_two, triton_type
+from hofno.layers.kernels._common import Tile, inverse_rms, norm_input_grad, normal_law, triton_type
 
 FORWARD_CHUNK, BACKWARD_CHUNK = 64, 32  # hidden channels at a time: measured on an H200
 
@@ -152,18 +152,6 @@ class Gradients(NamedTuple):
     y: Tensor  # (P, C)
 
 
-def _sizes(tile: Tile, kept: int, channels: int, hidden: int, chunk: int) -> dict[str, int]:
-    return {
-        "HIDDEN": hidden,
-        "CHANNELS": channels,
-        "CHUNK": min(hidden, chunk),
-        "POINTS": tile.points,
-        "FILLED": tile.filled,
-        "MODES": max(16, power_of_two(tile.rows * kept)),
-        "KEPT": tile.rows * kept,
-    }
-
-
 def forward(
     x: Tensor,
     spectrum: Tensor,
@@ -193,11 +181,12 @@ def forward(
         image_rows * tile.width,
         image_rows * kept,
         eps,
-        **_sizes(tile, kept, channels, up.shape[0], FORWARD_CHUNK),
+        HIDDEN=up.shape[0],
+        CHANNELS=channels,
+        CHUNK=min(up.shape[0], FORWARD_CHUNK),
+        **tile.launch(kept),
         OPERAND=triton_type(up.dtype),
         PRECISION=precision,
-        num_warps=8 if tile.points >= 128 else 4,
-        num_stages=1,
     )
     return y
 
@@ -241,10 +230,11 @@ def backward(
         count,
         image_rows * kept,
         eps,
-        **_sizes(tile, kept, channels, hidden, BACKWARD_CHUNK),
+        HIDDEN=hidden,
+        CHANNELS=channels,
+        CHUNK=min(hidden, BACKWARD_CHUNK),
+        **tile.launch(kept),
         OPERAND=triton_type(up.dtype),
         PRECISION=precision,
-        num_warps=8 if tile.points >= 128 else 4,
-        num_stages=1,
     )
     return Gradients(v_grad, spectrum_grad, unit, u, active, y)

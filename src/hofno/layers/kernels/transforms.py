@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, power_of_two, tile_of
+from hofno.layers.kernels._common import Tile, tile_of
 
 Matrices = tuple[Tensor, Tensor, Tensor, Tensor]
 """Of the last axis, (2M, n2) and back, (n2, 2M); of the leading one, (2K, 2 n1) and back."""
@@ -50,7 +50,7 @@ def tile_transforms(last: Tensor, last_inverse: Tensor, leading: Tensor, leading
     """From the matrices of one image row, (2M, n2) and (n2, 2M), those of a tile of rows, filled up by zeros."""
     tile = tile_of(last.shape[1], POINTS)
     kept = last.shape[0]
-    modes = max(16, power_of_two(tile.rows * kept))
+    modes = tile.modes(kept)
     forward = last.new_zeros(modes, tile.points)
     backward = last.new_zeros(tile.points, modes)
     for row in range(tile.rows):

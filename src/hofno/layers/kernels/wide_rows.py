@@ -217,19 +217,6 @@ def _residual_grad_kernel(
             tl.store(spectrum_grad_pointer + to, spectrum_grad, mask=kept)
 
 
-def _tiles(tile: Tile, kept: int, channels: int) -> dict[str, int]:
-    return {
-        "C": channels,
-        "CHUNK": CHUNK,
-        "POINTS": tile.points,
-        "FILLED": tile.filled,
-        "MODES": max(16, power_of_two(tile.rows * kept)),
-        "KEPT": tile.rows * kept,
-        "num_warps": 8 if tile.points >= 128 else 4,
-        "num_stages": 1,
-    }
-
-
 def unit_rows(v: Tensor, eps: float, operand: torch.dtype) -> tuple[Tensor, Tensor]:
     """The points of v (P, C) over their root mean square, in the operands' type, and one over that, (P,)."""
     count, channels = v.shape
@@ -262,7 +249,9 @@ def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Til
         image_rows * kept,
         ORDER=order,
         PRECISION=precision,
-        **_tiles(tile, kept, channels),
+        C=channels,
+        CHUNK=CHUNK,
+        **tile.launch(kept),
     )
     return out
 
@@ -286,7 +275,9 @@ def product_in_grad(
         ORDER=order,
         OPERAND=triton_type(q.dtype),
         PRECISION=precision,
-        **_tiles(tile, kept, channels),
+        C=channels,
+        CHUNK=CHUNK,
+        **tile.launch(kept),
     )
     return q_grad, bias_grad.sum(0)
 
@@ -319,7 +310,9 @@ def residual_out(
         eps,
         OPERAND=triton_type(operand),
         PRECISION=precision,
-        **_tiles(tile, kept, channels),
+        C=channels,
+        CHUNK=CHUNK,
+        **tile.launch(kept),
     )
     return out, unit, scale
 
@@ -373,6 +366,8 @@ def _residual_grad(
         image_rows * kept,
         TRANSFORM=transposed is not None,
         PRECISION=precision,
-        **_tiles(tile, kept, channels),
+        C=channels,
+        CHUNK=CHUNK,
+        **tile.launch(kept),
     )
     return v_grad, spectrum_grad
