@@ -62,6 +62,13 @@ def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: 
             process.join()
 
 
+def alone(work: Callable[[Any], Any], task: Any) -> Any:
+    """`work(task)` in a new process, which ends with it."""
+    results: list[Any] = []
+    share(work, [task], 1, lambda _, result: results.append(result))
+    return results[0]
+
+
 def _receive(connection: Any) -> Any:
     """A result; an error of the worker is raised here."""
     try:

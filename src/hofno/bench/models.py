@@ -23,6 +23,7 @@ from hofno.bench.measure import (
 )
 from hofno.bench.plain import ModelShape, PlainNetwork, plain_layout
 from hofno.storage import write_json
+from hofno.workers import alone
 
 LARGEST_OUTPUT_ERROR = 1e-4
 LARGEST_GRADIENT_ERROR = 1e-3
@@ -125,18 +126,33 @@ def bench_step(shape: ModelShape, batch: int, rounds: tuple[int, int]) -> dict[s
     }
 
 
+def _forward_task(task: tuple[dict[str, Any], int, int, int]) -> dict[str, Any]:
+    shape, batch, rounds, threads = task
+    torch.set_num_threads(threads)
+    return bench_forward(ModelShape(**shape), batch, rounds)
+
+
+def _step_task(task: tuple[dict[str, Any], int, tuple[int, int], int]) -> dict[str, Any]:
+    shape, batch, rounds, threads = task
+    torch.set_num_threads(threads)
+    return bench_step(ModelShape(**shape), batch, rounds)
+
+
 def run_models(
     shapes: dict[str, ModelShape], batch: int, rounds: tuple[int, int], json_path: Path | None
 ) -> dict[str, Any]:
     """Measure these networks and show them.
 
     On a CPU a process that has trained keeps the memory it was given, and allocations after that are cheaper, which
-    favours the form that allocates more. So forward passes are timed first, as in a process that only predicts, and
-    again after training.
+    favours the form that allocates more. So every shape has a process of its own for the forward pass, as in a program
+    that only predicts, and another for the training step, with the forward pass again after it.
     """
     state = conditions()
-    forwards = {name: bench_forward(shape, batch, rounds[0]) for name, shape in shapes.items()}
-    results = {name: {**bench_step(shape, batch, rounds), "forward": forwards[name]} for name, shape in shapes.items()}
+    results: dict[str, dict[str, Any]] = {}
+    for name, shape in shapes.items():
+        forward = alone(_forward_task, (asdict(shape), batch, rounds[0], state["threads"]))
+        step = alone(_step_task, (asdict(shape), batch, rounds, state["threads"]))
+        results[name] = {**step, "forward": forward}
     named = {"forward": "forward", "step": "training step", "forward_after_training": "forward, after training"}
     rows: list[tuple[str, ...]] = []
     for name, result in results.items():

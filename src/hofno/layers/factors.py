@@ -70,12 +70,12 @@ class _TiledProduct(torch.autograd.Function):
         rows, stacked = v.shape[0], weight.shape[0]
         step = tile_rows(stacked)
         units = UnitRows(v, gain, eps, step)
-        folded = units.fold(weight).T
+        folded = units.fold(weight)
         kept = v.new_empty(rows, stacked) if keep else scratch(v, step, stacked)
         z = v.new_empty(rows, stacked // order)
         for part in tiles(rows, step):
             p = kept[part] if keep else kept[: part.stop - part.start]
-            first, second, *others = torch.mm(units[part], folded, out=p).add_(bias).chunk(order, dim=-1)
+            first, second, *others = units.linear(part, folded, bias, out=p).chunk(order, dim=-1)
             torch.mul(first, second, out=z[part])
             for other in others:
                 z[part].mul_(other)

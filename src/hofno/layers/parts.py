@@ -104,23 +104,31 @@ class _LeanNorm(torch.autograd.Function):
 
 
 class UnitRows:
-    """The rows of v (rows, c) over their root mean square, a tile at a time, for the linear map after a norm.
+    """The rows u of v (rows, c) over their root mean square, a tile at a time, for the linear map after a norm.
 
-    W (gain * u) = (W gain) u: the gain goes into the weight once, and a tile takes one product with a number for each
-    row. That number, `inverse`, is all that the backward pass needs besides v. Without a gain there is no norm, and the
-    rows are those of v.
+    W (gain * u) = (W gain) u: the gain goes into the weight once, and every row is scaled by one number, before the
+    product or after it. That number, `inverse`, is all that the backward pass needs besides v. Without a gain there is
+    no norm, and the rows are those of v.
     """
 
     def __init__(self, v: Tensor, gain: Tensor | None, eps: float, step: int, inverse: Tensor | None = None) -> None:
         self.v, self.gain = v, gain
         self.inverse = _inverse_rms(v, eps) if inverse is None and gain is not None else inverse  # (rows, 1)
-        self.room = None if gain is None else scratch(v, step, v.shape[1])
+        self.step = step
+        self.room: Tensor | None = None
 
     def __getitem__(self, part: slice) -> Tensor:
         """The rows of one tile, until the next tile is asked for."""
-        if self.inverse is None or self.room is None:
+        if self.inverse is None:
             return self.v[part]
+        if self.room is None:
+            self.room = scratch(self.v, self.step, self.v.shape[1])
         return torch.mul(self.v[part], self.inverse[part], out=self.room[: part.stop - part.start])
+
+    def linear(self, part: slice, folded: Tensor, bias: Tensor, out: Tensor) -> Tensor:
+        """u W^T + bias of one tile; the scale comes after the product, in the pass that adds the bias."""
+        torch.mm(self.v[part], folded.T, out=out)
+        return out.add_(bias) if self.inverse is None else torch.addcmul(bias, out, self.inverse[part], out=out)
 
     def fold(self, weight: Tensor) -> Tensor:
         """The weight for these rows."""
@@ -202,14 +210,14 @@ class _TiledMLP(torch.autograd.Function):
         rows, hidden = v.shape[0], up.shape[0]
         step = tile_rows(hidden)
         units = UnitRows(v, gain, eps, step)
-        weight = units.fold(up).T
+        weight = units.fold(up)
         active = scratch(v, step, hidden)
         kept = v.new_empty(rows, hidden) if keep else None
         out = v if overwrite else v.new_empty(rows, down.shape[0])
         for part in tiles(rows, step):
             a = active[: part.stop - part.start]
             h = a if kept is None else kept[part]
-            torch.mm(units[part], weight, out=h).add_(up_bias)
+            units.linear(part, weight, up_bias, out=h)
             torch.ops.aten.gelu.out(h, out=a)
             if gain is None:
                 out[part] = down_bias

@@ -23,7 +23,7 @@ from torch.nn import functional
 NARROW_CHANNELS = (16, 32, 64)
 NARROW_HIDDEN = (16, 32, 64, 128, 256)
 WIDE_CHANNELS = range(128, 1025, 64)
-WIDE_ON_GPU = False  # until these kernels have been run on one: so far only the interpreter has
+WIDE_ROW = 128  # longest image row of a wide block: 256 places did not compile on a GPU
 LARGEST_ORDER = 8
 LARGEST_AXIS = 256
 LARGEST_KEPT = 128
@@ -58,7 +58,7 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
         and max(x.shape[1:3]) <= LARGEST_AXIS
         and len(kept) == 2
         and max(kept) <= LARGEST_KEPT
-        and (_narrow(x, hidden) or (x.shape[-1] in WIDE_CHANNELS and (WIDE_ON_GPU or not x.is_cuda)))
+        and (_narrow(x, hidden) or (x.shape[-1] in WIDE_CHANNELS and x.shape[2] <= WIDE_ROW))
         and 1 <= order <= LARGEST_ORDER
         and (not autocast or torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
     )

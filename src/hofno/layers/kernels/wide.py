@@ -1,6 +1,6 @@
 """The modern block of many channels: library matrix products, and between them one pass over memory each.
 
-    u, s = unit(x)         q = u (W g1)^T        t = F_w prod(q + b)          `wide_rows`
+    u, s = unit(x)         q = u (W g1)^T        t = F_w prod(q + b)          `wide_points`, `wide_rows`
     t' = F_h^-1 (w * F_h t)                                                   `columns`
     v = x + F_w^-1 t'      u', s' = unit(v)      a = gelu(u' (W_up g2)^T + b_up)
     y = v + a W_down^T + b_down
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hofno.layers.kernels import columns, wide_rows
+from hofno.layers.kernels import columns, wide_points, wide_rows
 from hofno.layers.kernels._common import block_parameters, dot_precision, on_device_of, operand_type
 from hofno.layers.kernels.bias_gelu import gelu, gelu_grad_
 from hofno.layers.kernels.transforms import Transforms
@@ -55,7 +55,7 @@ class WideBlock(torch.autograd.Function):
         w, w_up, w_down = (weight * gain1).to(operand), (up * gain2).to(operand), down.to(operand)
         rows = x.view(-1, channels)
         with on_device_of(x):
-            unit1, scale1 = wide_rows.unit_rows(rows, eps, operand)
+            unit1, scale1 = wide_points.unit_rows(rows, eps, operand)
             q = unit1 @ w.T
             s = wide_rows.product_in(q, bias, order, t.rows_in, t.tile, t.kept, precision)
             s = s.view(x.shape[0], x.shape[1], t.kept, channels)
@@ -83,9 +83,9 @@ class WideBlock(torch.autograd.Function):
         t, precision, shape = ctx.transforms, ctx.precision, ctx.shape
         channels, order = shape[-1], bias.numel() // shape[-1]
         y_grad = y_grad.contiguous().view(-1, channels)
-        low = y_grad.to(q.dtype)
         with on_device_of(y_grad):
-            down_grad, down_bias_grad = product(low.T, active), y_grad.sum(0)
+            low, down_bias_grad = wide_points.cast_and_sum(y_grad, q.dtype)
+            down_grad = product(low.T, active)
             hidden_grad = low @ w_down
             up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)
             up_grad, gain2_grad = unfold(product(hidden_grad.T, unit2), up, gain2)
@@ -113,10 +113,10 @@ def product(a: Tensor, b: Tensor) -> Tensor:
 
 
 def add_product_(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """total + a b in float32, from operands of any type."""
+    """total + a b in float32, from operands of any type, in the place of `total`."""
     if a.dtype == torch.float32:
         return total.addmm_(a, b)
-    return torch.addmm(total, a, b, out_dtype=torch.float32)
+    return torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
 
 
 def unfold(folded_grad: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,8 +1,7 @@
 """What lies between the matrix products of a wide block, along image rows, each in one pass over memory.
 
-    unit_rows            u = v s,  s = (mean_c v^2 + eps)^(-1/2)
     product_in           F_w prod_i (q_i + b_i)                          and its gradient in q and b
-    residual_out         v' = v + F_w^-1 t,  u' = v' s'                  and its gradient
+    residual_out         v' = v + F_w^-1 t,  u' = v' s',  s' = (mean_c v'^2 + eps)^(-1/2)      and its gradient
 
 The gain of a norm belongs to the weights after it, so no kernel knows of it. Channels are taken in chunks; a sum over
 all channels of a point is made in one loop over the chunks and used in a second.
@@ -18,32 +17,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, blocks_of, power_of_two, triton_type
+from hofno.layers.kernels._common import Tile, triton_type
 
 CHUNK = 64
-UNIT_ROWS = 16
-
-
-@triton.jit
-def _unit_kernel(
-    v_pointer,  # (P, C)
-    unit_pointer,  # (P, C), operand type
-    scale_pointer,  # (P,)
-    point_count,
-    eps,
-    C: tl.constexpr,
-    PLACES: tl.constexpr,
-    ROWS: tl.constexpr,
-    OPERAND: tl.constexpr,
-):
-    points = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
-    channels = tl.arange(0, PLACES)
-    there = (points < point_count)[:, None] & (channels < C)[None, :]
-    at = points[:, None] * C + channels[None, :]
-    v = tl.load(v_pointer + at, mask=there, other=0.0)
-    scale = tl.rsqrt(tl.sum(v * v, axis=1) / C + eps)
-    tl.store(unit_pointer + at, (v * scale[:, None]).to(OPERAND), mask=there)
-    tl.store(scale_pointer + points, scale, mask=points < point_count)
 
 
 @triton.jit
@@ -215,25 +191,6 @@ def _residual_grad_kernel(
             to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
             spectrum_grad = tl.dot(transform, grad, input_precision=PRECISION)
             tl.store(spectrum_grad_pointer + to, spectrum_grad, mask=kept)
-
-
-def unit_rows(v: Tensor, eps: float, operand: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The points of v (P, C) over their root mean square, in the operands' type, and one over that, (P,)."""
-    count, channels = v.shape
-    unit, scale = v.new_empty(count, channels, dtype=operand), v.new_empty(count)
-    _unit_kernel[(blocks_of(count, UNIT_ROWS),)](
-        v,
-        unit,
-        scale,
-        count,
-        eps,
-        C=channels,
-        PLACES=power_of_two(channels),
-        ROWS=UNIT_ROWS,
-        OPERAND=triton_type(operand),
-        num_warps=4,
-    )
-    return unit, scale
 
 
 def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Tile, kept: int, precision: str) -> Tensor:
