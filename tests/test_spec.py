@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hofno import spec as specs
 from hofno.errors import SpecError
+from hofno.models.registry import MODELS, arguments_of, check_arguments
 from hofno.spec import Spec
 
 RESULTS = Path(__file__).resolve().parent.parent / "results" / "paper"
@@ -134,8 +135,31 @@ class TestSettings:
     def test_another_model_sheds_the_arguments_of_the_first(self) -> None:
         arguments = specs.override(make(), {"model.name": "fno"}).model.arguments
         assert arguments == {"modes": [4, 4], "depth": 1}
-        kept = specs.override(make(), {"model.name": "fno", "model.order": 3}).model.arguments
-        assert kept["order"] == 3
+        for key in ("model.order", "model.'order'"):
+            kept = specs.override(make(), {"model.name": "fno", key: 3}).model.arguments
+            assert kept["order"] == 3
+        whole = {"name": "fno", "modes": [4, 4], "order": 3}
+        assert specs.override(make(), {"model": whole}).model.arguments["order"] == 3
+
+    @pytest.mark.parametrize("before", sorted(MODELS))
+    @pytest.mark.parametrize("after", sorted(MODELS))
+    def test_any_two_models_share_what_both_take(self, before: str, after: str) -> None:
+        taken = dict.fromkeys(arguments_of(before), 1)
+        spec = specs.override(make(model={"name": before, **taken}), {"model.name": after})
+        assert set(spec.model.arguments) == arguments_of(before) & arguments_of(after)
+
+    def test_an_argument_that_no_model_has_is_not_shed(self) -> None:
+        """A slip of the pen must be found, not left behind."""
+        spec = specs.override(make(model={**VALUES["model"], "ordre": 2}), {"model.name": "fno"})
+        assert spec.model.arguments["ordre"] == 2
+        with pytest.raises(SpecError, match="model 'fno' has no argument 'ordre'"):
+            check_arguments("fno", {**spec.model.arguments, "in_channels": 2, "out_channels": 1})
+
+    def test_an_unknown_model(self) -> None:
+        with pytest.raises(SpecError, match=r"unknown model 'fnu'; .* did you mean 'fno'"):
+            specs.override(make(), {"model.name": "fnu"})
+        with pytest.raises(SpecError, match=r"model\.name: input should be a valid string; got 3"):
+            specs.override(make(), {"model.name": 3})
 
 
 class TestStudies:

@@ -118,6 +118,16 @@ def cached_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...], li
     return _cached((points, waves), lambda: grid_waves(points, waves), like)
 
 
+def cached_wavenumbers(ks: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
+    """Every combination of the axes' wavenumbers in storage order, (K, d), on the device of `like`, made once."""
+
+    def make() -> Tensor:
+        axes = [torch.tensor(axis, dtype=torch.float64) for axis in ks]
+        return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
+
+    return _cached(("wavenumbers", ks), make, like)
+
+
 def grid_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...]) -> Tensor:
     """cos 2 pi k.x and then sin 2 pi k.x of every wavevector k, x = i/n: (*points, 2 waves) in float64."""
     k = torch.tensor(waves, dtype=torch.float64)  # (waves, d)

@@ -61,13 +61,16 @@ class TrainSpec(Section):
     loss: Literal["rel_l2", "mse", "mae", "rel_l2_gradient"] = Field(
         "rel_l2", description="training loss, see hofno.train.losses"
     )
-    optimiser: Literal["adamw", "muon"] = Field(
-        "adamw", description="muon: 2-D weights of the blocks by Muon, the rest by AdamW"
+    optimiser: Literal["adamw", "muon", "soap"] = Field(
+        "adamw", description="muon, soap: matrices of the blocks by Muon or SOAP, the rest by AdamW"
     )
     lr: float = Field(1e-3, gt=0, description="peak learning rate of AdamW")
     muon_lr: float = Field(0.02, gt=0, description="peak learning rate of Muon")
+    soap_lr: float = Field(0.02, gt=0, description="peak learning rate of SOAP")
     weight_decay: float = Field(1e-5, ge=0, description="decoupled weight decay")
-    schedule: Literal["constant", "cosine", "onecycle"] = Field("cosine", description="learning rate over the steps")
+    schedule: Literal["constant", "cosine", "wsd", "onecycle"] = Field(
+        "cosine", description="learning rate over the steps; wsd: warm-up, stable, straight fall in the last fifth"
+    )
     warmup: float = Field(0.0, ge=0, lt=1, description="fraction of the steps with a linear rise (onecycle: 0.3 if 0)")
     final_lr: float = Field(0.0, ge=0, le=1, description="last learning rate as a fraction of the peak")
     clip: float = Field(0.0, ge=0, description="largest gradient norm; 0 leaves gradients alone")
@@ -94,6 +97,7 @@ class TrainSpec(Section):
     batch_of: Literal["trajectories", "windows"] = Field(
         "trajectories", description="what batch_size counts: trajectories with all their frames, or single next frames"
     )
+    augment: bool = Field(False, description="move training samples by the symmetries of their problem, at random")
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
 
 
@@ -207,16 +211,22 @@ def override(spec: Spec, changes: dict[str, Any]) -> Spec:
                 raise SpecError(f"no section {section!r} for the key {key!r}; there are: {', '.join(known)}")
             target = inner
         target[last] = value
-    if changes.get("model.name", spec.model.name) != spec.model.name:
-        values["model"] = _for_other_model(values["model"], changes)
-    return parse(values, "the changed spec")
+    changed = parse(values, "the changed spec")
+    if changed.model.name == spec.model.name:
+        return changed
+    return parse({**values, "model": _for_other_model(values["model"], spec.model.name, changes)}, "the changed spec")
 
 
-def _for_other_model(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Arguments that only the spec's first model has are dropped when a variant changes the model."""
-    if values["name"] == "fno":
-        return {k: v for k, v in values.items() if k not in ("order", "factors", "dealias") or f"model.{k}" in changes}
-    return values
+def _for_other_model(values: dict[str, Any], before: str, changes: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that the model before has and the new one has not are left behind, unless they are set anew.
+
+    One that neither has stays, and is refused when the model is built.
+    """
+    from hofno.models.registry import arguments_of
+
+    anew = [key_path(key) for key in changes]
+    left = set() if ["model"] in anew else arguments_of(before) - arguments_of(values["name"])
+    return {key: value for key, value in values.items() if key not in left or ["model", key] in anew}
 
 
 def key_path(key: str) -> list[str]:

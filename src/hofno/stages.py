@@ -7,11 +7,13 @@ A run folder:
     metrics.jsonl       a row for each epoch
     model.safetensors, normalisers.safetensors, model.json, manifest.json   the trained operator
     evaluation.json     its errors on the test split
+    resolution.json     its errors on other grids, if it was evaluated there
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,13 @@ from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.store import generate, store_folder
 from hofno.errors import CheckpointError, ShapeError, SpecError
+from hofno.evaluation.resolution import refuse_fixed_grid, score_on, strided
 from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
-from hofno.geometry import Points, check_modes, padded_shape
+from hofno.geometry import Grid, Points, check_modes, padded_shape
 from hofno.models.registry import build, check_arguments, check_geometry, parameter_counts
 from hofno.problems.base import Progress, ignore_progress
-from hofno.problems.registry import problem, problem_class
+from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.surrogate import Surrogate, find_device, load
@@ -47,7 +50,7 @@ def check(spec: Spec) -> None:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
     geometry = made.grid_geometry
-    check_settings(spec.train, made.rollout is not None, isinstance(geometry, Points))
+    check_settings(spec.train, made.rollout is not None, geometry, made.symmetry)
     check_geometry(spec.model.name, geometry)
     channels_in, channels_out = made.channels
     arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
@@ -68,6 +71,7 @@ def check_channels(spec: Spec, surrogate: Surrogate) -> None:
             f"the run takes {expected[0]} input channels and predicts {expected[1]}, these data have {found[0]} and "
             f"{found[1]}; leave out the --set that changes them"
         )
+    refuse_fixed_grid(surrogate, problem(spec.data.problem, spec.data.parameters).grid_geometry.shape)
 
 
 def make_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
@@ -169,6 +173,52 @@ def evaluate_run(
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
     storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
     return record, scores
+
+
+def check_resolutions(spec: Spec, surrogate: Surrogate, resolutions: Sequence[int]) -> list[int]:
+    """The resolutions to evaluate a run at, its own among them; fail before any data are made."""
+    made = problem_class(spec.data.problem)
+    if "resolution" not in made.model_fields:
+        have = ", ".join(name for name, kind in PROBLEMS.items() if "resolution" in kind.model_fields)
+        raise SpecError(f"the grid of problem {spec.data.problem!r} is fixed; runs on other grids are for: {have}")
+    own = surrogate.grid.shape[0]
+    for resolution in resolutions:
+        changed = specs.override(spec, {"data.resolution": resolution})
+        check(changed)
+        check_channels(changed, surrogate)
+    return sorted({own, *resolutions})
+
+
+def evaluate_resolutions(
+    spec: Spec, surrogate: Surrogate, resolutions: Sequence[int], progress: Progress = ignore_progress
+) -> dict[str, Any]:
+    """Score a finished run on its test functions sampled on other grids, as plain values."""
+    resolutions = check_resolutions(spec, surrogate, resolutions)
+    made, found = problem(spec.data.problem, spec.data.parameters), {}
+    # pairs have a random stream for each split, so that the test samples need no others beside them
+    alone = {"data.train": 1, "data.valid": 1} if made.rollout is None else {}
+    fine = None
+    if made.strided:
+        finest = specs.override(spec, {**alone, "data.resolution": made.parameters()["solver_resolution"]})
+        fine = make_data(finest, progress)
+    for resolution in resolutions:
+        if fine is not None:
+            assert isinstance(fine.grid, Grid)
+            test = strided(fine.test, fine.grid, resolution)
+        else:
+            test = make_data(specs.override(spec, {**alone, "data.resolution": resolution}), progress).test
+        scores = score_on(surrogate, test)
+        per_sample = {"rel_l2": scores.rel_l2.tolist()}
+        found[str(resolution)] = {"metrics": scores.means(), "per_sample": per_sample}
+    return {
+        "label": spec.label or spec.name,
+        "seed": spec.seed,
+        "trained_at": surrogate.grid.shape[0],
+        "resolutions": found,
+        "spec_hash": spec.run_hash,
+        "device": device_name(find_device(spec.device)),
+        "versions": versions(),
+    }
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

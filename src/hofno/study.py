@@ -8,6 +8,7 @@ A member that is done is not done again; one that was interrupted goes on.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from datetime import date
@@ -20,7 +21,7 @@ import torch
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
-from hofno.data.store import store_folder
+from hofno.data.store import generate, store_folder
 from hofno.errors import CheckpointError, SpecError
 from hofno.spec import Spec
 from hofno.stages import (
@@ -68,31 +69,40 @@ def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -
 
 
 @lru_cache(maxsize=4)
-def _data_once(problem: str, parameters: str, store: str) -> Dataset:
+def _data_once(problem: str, parameters: str, device: str, store: str) -> Dataset:
     """Data shared by the members a worker process runs."""
-    import json
-
-    from hofno.data.store import generate
-
-    return generate(problem, store=store, **json.loads(parameters))
+    return generate(problem, store=store, device=device, **json.loads(parameters))
 
 
 def _worker(task: tuple[dict[str, Any], str]) -> dict[str, Any]:
     """Run one member in a worker process."""
-    import json
-
     values, out = task
     torch.set_num_threads(1)
     spec = specs.parse(values)
-    data = _data_once(spec.data.problem, json.dumps(spec.data.parameters, sort_keys=True), str(store_folder()))
+    parameters = json.dumps(spec.data.parameters, sort_keys=True)
+    data = _data_once(spec.data.problem, parameters, spec.device, str(store_folder()))
     return run_member(spec, Path(out), Silent(), data)
+
+
+def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
+    """The members of a study, each of which can be, and no two of which are the same run."""
+    members = spec.members()
+    first: dict[str, str] = {}
+    for member, cell in members:
+        check(member)
+        name = f"{name_of(member, cell)}, seed {member.seed}"
+        if member.run_hash in first:
+            raise SpecError(
+                f"two members of the study are one run, {first[member.run_hash]!r} and {name!r}: same data, model, "
+                "training and seed; change or drop one of them in compare or sweep"
+            )
+        first[member.run_hash] = name
+    return members
 
 
 def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, Any]:
     """Run every member and write `results.json`; with several workers, members share the device as processes."""
-    members = spec.members()
-    for member, _ in members:
-        check(member)
+    members = checked_members(spec)
     begun = time.perf_counter()
     records: dict[int, dict[str, Any]] = {}
     if workers <= 1:

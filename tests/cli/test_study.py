@@ -123,6 +123,28 @@ class TestMembers:
         ]
         assert [run["label"] for run in found["runs"]] == ["HO-FNO", "FNO", "wide"]
 
+    @pytest.mark.parametrize(
+        ("study_keys", "named"),
+        [
+            ({"sweep": {"seed": [0, 0]}}, "'HO-FNO, seed 0' and 'HO-FNO, seed 0'"),
+            ({"compare": [{"label": "again"}]}, "'HO-FNO, seed 0' and 'again, seed 0'"),
+            (
+                {"compare": [{"label": "deep", "set": {"model.depth": 2}}], "sweep": {"model.depth": [1, 2]}},
+                "'HO-FNO, depth 1, seed 0' and 'deep, depth 1, seed 0'",
+            ),
+            ({"compare": [{"label": "default", "set": {"train.lr": 1e-3}}]}, "'HO-FNO, seed 0' and 'default, seed 0'"),
+        ],
+    )
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_run_that_is_there_twice(
+        self, tiny: Spec, folder: Path, study_keys: dict[str, Any], named: str, workers: int
+    ) -> None:
+        """It would be counted twice, and two workers would fight for one folder."""
+        twice = specs.parse({**tiny.plain(), **study_keys})
+        with pytest.raises(SpecError, match=f"two members of the study are one run, {named}"):
+            study.run_study(twice, folder / "out", Silent(), workers=workers)
+        assert not (folder / "out").exists()
+
     def test_one_worker_that_fails_stops_the_others(self, tiny: Spec, folder: Path) -> None:
         """The second member would train for hours; it is stopped in time and can go on."""
         endless = {"label": "endless", "set": {"train.epochs": 10**6, "train.lr": 1e-3}}

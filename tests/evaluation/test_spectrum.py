@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hofno.evaluation.spectrum import BANDS, band_errors, band_shares, energy_spectrum, power_spectrum, shells
+from hofno.evaluation.spectrum import BANDS, band_errors, band_powers, energy_spectrum, power_spectrum, shells
 
 
 def slow_spectrum(field: np.ndarray, energy: bool) -> dict[int, float]:
@@ -83,11 +83,11 @@ def test_bands_are_parts_of_the_field() -> None:
 
         expected = (part(p) - part(y)).norm(dim=1) / part(y).norm(dim=1)
         torch.testing.assert_close(found[name], expected)
-    shares = band_shares(y, 2)
-    assert sum(shares.values()) == pytest.approx(1.0)
+    powers = band_powers(y, 2)
+    assert sum(powers.values()) == pytest.approx(float(0.5 * y.double().square().mean((-2, -1)).sum()))
 
 
 def test_a_coarse_grid_has_fewer_bands() -> None:
     y = torch.ones(1, 1, 4, 4)
     assert list(band_errors(y, y, 2)) == ["low"]
-    assert list(band_shares(y, 2)) == ["low"]
+    assert list(band_powers(y, 2)) == ["low"]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError, SolverError
-from hofno.problems.unit_cell import Mesh, unit_cell, with_void
+from hofno.problems.unit_cell import CellMesh, unit_cell, with_void
 from hofno.solvers.elasticity import Linear, Material, PlaneStress, RivlinSaunders, shape_functions, von_mises
 
 STEEL = Linear(modulus=200.0, poisson_ratio=0.3)
@@ -19,7 +19,7 @@ RUBBER = RivlinSaunders(c1=1.863e5, c2=9.79e3)
 SIDES = ((0, 1, 4), (1, 2, 5), (2, 3, 6), (3, 0, 7))
 
 
-def voids(mesh: Mesh, count: int = 3) -> Tensor:
+def voids(mesh: CellMesh, count: int = 3) -> Tensor:
     """Nodes of sheets with wavy voids, none of them symmetric."""
     phi = torch.atan2(mesh.nodes[:, 1] - 0.5, mesh.nodes[:, 0] - 0.5)
     return with_void(mesh.nodes, torch.stack([0.3 + 0.06 * torch.sin((k + 1) * phi + k) for k in range(count)]))

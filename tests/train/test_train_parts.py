@@ -169,6 +169,37 @@ class TestTrackers:
         assert [event.step for event in events.Scalars("train_loss")] == [1, 2]
         assert events.Scalars("train_loss")[1].value == pytest.approx(run.history[1]["train_loss"])
 
+    def test_tensorboard_forgets_what_came_after_the_checkpoint(
+        self, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Killed in the fourth epoch, when the last checkpoint is that of the second."""
+        pytest.importorskip("tensorboard", reason="the extra hofno[tracking] is not installed")
+        import warnings
+
+        from hofno.train import track
+
+        def kill(self: track.TensorBoard, row: dict[str, Any]) -> None:
+            if row["epoch"] == 4:
+                raise KeyboardInterrupt
+            written(self, row)
+
+        settings: dict[str, Any] = {"out": tmp_path, "track": ("tensorboard",), "epochs": 5, "checkpoint_every": 2}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # tensorboard's own
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+            written = track.TensorBoard.log
+            monkeypatch.setattr(track.TensorBoard, "log", kill)
+            with pytest.raises(KeyboardInterrupt):
+                trained(**settings)
+            monkeypatch.undo()
+            run = trained(**settings, resume=True)
+            events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+        for key in ("train_loss", "valid_rel_l2"):
+            found = [(event.step, event.value) for event in events.Scalars(key)]
+            assert [step for step, _ in found] == [1, 2, 3, 4, 5]
+            assert [value for _, value in found] == pytest.approx([row[key] for row in run.history])
+
     def test_unknown(self, tmp_path: Path) -> None:
         with pytest.raises(SpecError, match="unknown tracker 'tensorbord'; there are: tensorboard, wandb"):
             make_trackers(("tensorbord",), tmp_path, "run", {})

@@ -21,6 +21,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "ema": {"ema": 0.9},
     "muon": {"optimiser": "muon"},
+    "soap": {"optimiser": "soap"},
     "drop_path": {"model": {"drop_path": 0.5, "depth": 2}},
     "best": {"select": "best", "lr": 0.1},
     "all": {"ema": 0.9, "optimiser": "muon", "select": "best", "clip": 0.1, "model": {"drop_path": 0.5, "depth": 2}},

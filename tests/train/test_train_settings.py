@@ -52,6 +52,8 @@ def test_a_setting_changes_the_weights(trained: Trained, weights_of: WeightsOf, 
 
 def test_every_setting_is_covered() -> None:
     elsewhere = {"muon_lr", "compile", "cuda_graph", "validate_every", "checkpoint_every", "select"}
+    elsewhere |= {"soap_lr"}  # tests/train/test_optim.py
+    elsewhere |= {"augment"}  # tests/train/test_augment.py
     elsewhere |= {"forcing", "batch_of"}  # of trajectories: tests/train/test_train_rollout.py
     assert set(CHANGES) | elsewhere == set(TrainSpec.model_fields)
 

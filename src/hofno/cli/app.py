@@ -43,7 +43,7 @@ for command, epilog in (
     (describe.show, "Examples: hofno show quick/poisson; hofno show --problem poisson; hofno show --model hofno"),
     (make.generate, "Example: hofno generate quick/poisson --set data.train=200"),
     (make.train, "Examples: hofno train quick/poisson --out runs/a; hofno train --resume runs/a"),
-    (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --set data.resolution=128"),
+    (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --resolution 85 --resolution 421"),
     (use.predict, "Example: hofno predict runs/a input.npy output.npy"),
     (make.run, "Example: hofno run quick/poisson --out runs/study --workers 2"),
     (use.report, "Example: hofno report runs/study"),

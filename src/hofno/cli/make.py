@@ -21,6 +21,8 @@ def generate(
 ) -> None:
     """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data)."""
     from hofno import stages
+    from hofno.data.moments import moments
+    from hofno.data.ondisk import pieces_of
     from hofno.data.store import data_folder, forget, store_folder
     from hofno.train.show import choose_show
 
@@ -34,13 +36,15 @@ def generate(
     data = stages.make_data(read, progress_on(choose_show(True)))
     rows = []
     for split_name in ("train", "valid", "test"):
-        split = getattr(data, split_name)
-        for kind, values in (("input", split.x), ("target", split.y)):
+        parts = getattr(data, split_name).parts
+        for kind, values in (("input", parts.x), ("target", parts.y)):
             whole = data.rollout is not None  # frames are one quantity, described together
-            for channel, part in enumerate([values] if whole else values.split(1, 1)):
-                shape = " x ".join(map(str, part.shape if whole else part[:, 0].shape))
+            count, means, squares = moments(pieces_of(values), kept=[] if whole else [1])
+            lengths = values.shape if whole else (values.shape[0], *values.shape[2:])
+            for channel, (mean, square) in enumerate(zip(means.flatten(), squares.flatten(), strict=True)):
                 label = f"{kind} frames" if whole else f"{kind} {channel}"
-                rows.append([split_name, label, shape, f"{part.double().mean():.4g}", f"{part.double().std():.4g}"])
+                std = (square / max(1, count - 1)).sqrt()
+                rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
     typer.echo(f"{'read from' if stored else 'written to'} {folder}")
 

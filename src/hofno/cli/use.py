@@ -13,19 +13,36 @@ from hofno.errors import CheckpointError, SpecError
 WORST = 5
 
 
-def evaluate(run: RunFolder, settings: Settings = None) -> None:
-    """Print the test errors of a finished run; with --set data.KEY=VALUE, on other data of the same problem."""
+def evaluate(
+    run: RunFolder,
+    settings: Settings = None,
+    resolution: Annotated[
+        list[int] | None,
+        typer.Option(min=2, metavar="POINTS", help="Evaluate on this many points along each axis. Repeatable."),
+    ] = None,
+) -> None:
+    """Print the test errors of a finished run; with --set data.KEY=VALUE, on other data of the same problem.
+
+    With --resolution, on the same test functions sampled on other grids, beside the grid of training: numbers and a
+    figure of the error against the resolution are written to RUN, which may then be a whole study.
+    """
     from hofno import spec as specs
     from hofno import stages
     from hofno.evaluation.score import score
     from hofno.surrogate import load
 
-    spec, changes = stages.read_spec(run), read_settings(settings)
+    changes = read_settings(settings)
     for key in changes:
         if key != "device" and (not key.startswith("data.") or key == "data.problem"):
             raise SpecError(
                 f"evaluate can change the data (data.KEY=VALUE) and the device; got {key!r}; train another run for that"
             )
+    if resolution:
+        from hofno.cli.resolutions import evaluate_resolutions
+
+        evaluate_resolutions(run, resolution, changes)
+        return
+    spec = stages.read_spec(run)
     changed = specs.override(spec, changes) if changes else spec
     surrogate = load(run, changed.device)
     stages.check(changed)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from hofno.data.clouds import bounding_points, is_list_of_samples, masked_split, ragged_split
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
+from hofno.data.ondisk import FileArray, Values, fits, in_memory, joined
 from hofno.errors import DataError
 from hofno.geometry import Grid, Mesh
 
@@ -36,6 +37,11 @@ def as_float32(values: object, name: str) -> Tensor:
     return tensor.float()
 
 
+def as_values(values: object, name: str) -> Values:
+    """An array mapped from a file as it lies there, anything else as a float32 tensor."""
+    return FileArray.of(values) or as_float32(values, name)
+
+
 def from_arrays(
     x: object | None,
     y: object,
@@ -54,6 +60,9 @@ def from_arrays(
     - (d, *grid) for all samples or (n, d, *grid): a structured mesh; coordinates are appended to x as channels;
     - (d, N) or (n, d, N) with d > 1, or with a mask, or a list of (d, N_i): scattered points, for models on points.
       A list, then for x and y too, holds samples with as many points as each has.
+
+    Arrays may be mapped from files (`numpy.load(file, mmap_mode="r")`). Those that take more than half of the free
+    memory stay in them, and training and evaluation read the samples of each batch; the files must not change.
 
     Args:
         x: arrays or tensors; with coords, None where the places are the only input.
@@ -74,16 +83,19 @@ def from_arrays(
         whole = ragged_split(x, y, coords, as_float32)
     else:
         whole = _placed(x, y, coords, mask)
-    for name, part in (("x", whole.x), ("y", whole.y), ("coords", whole.coords)):
+    for name, part in zip(("x", "y", "coords"), whole.parts[:3], strict=True):
         if part is not None:
             refuse_not_finite(part, name)
     counts = _counts(split, len(whole))
     order = torch.arange(len(whole))
     if seed is not None:
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
-    train, valid, test = (whole[i] for i in order[: sum(counts)].split(counts))
-    shape, geometry = tuple(whole.y.shape[2:]), None
-    if whole.coords is not None:
+    chosen = [whole.take(rows) for rows in order[: sum(counts)].split(counts)]
+    if whole.on_disk and fits(sum(split.nbytes for split in chosen)):
+        chosen = [split[:] for split in chosen]
+    train, valid, test = chosen
+    shape, geometry = tuple(whole.parts.y.shape[2:]), None
+    if whole.parts.coords is not None:
         geometry = bounding_points(train)
     elif coords is not None:
         geometry = Mesh(shape=shape)
@@ -94,7 +106,7 @@ def from_arrays(
 def _on_grid(x: object | None, y: object, mask: object | None) -> Split:
     if x is None or mask is not None:
         raise DataError(f"{'x=None' if x is None else 'a mask'} is for data with coords; give the coords too")
-    inputs, targets = as_float32(x, "x"), as_float32(y, "y")
+    inputs, targets = as_values(x, "x"), as_values(y, "y")
     whole = Split(inputs, targets)
     _refuse_rank(inputs)
     return whole
@@ -102,29 +114,29 @@ def _on_grid(x: object | None, y: object, mask: object | None) -> Split:
 
 def _placed(x: object | None, y: object, coords: object, mask: object | None) -> Split:
     """Samples on a mesh, its coordinates among their channels, or at points."""
-    targets, places = as_float32(y, "y"), as_float32(coords, "coords")
-    if targets.ndim < 3:
+    targets, places = as_values(y, "y"), as_values(coords, "coords")
+    if len(targets.shape) < 3:
         raise DataError(f"y must be (n, channels, *grid); got shape {tuple(targets.shape)}")
-    inputs = targets[:, :0] if x is None else as_float32(x, "x")
+    inputs = torch.empty(targets.shape[0], 0, *targets.shape[2:]) if x is None else as_values(x, "x")
     Split(inputs, targets)
     _refuse_rank(inputs)
     places = _spread(places, inputs)
-    if mask is None and (inputs.ndim > 3 or places.shape[1] == 1):
-        return Split(torch.cat((inputs, places), 1), targets)
+    if mask is None and (len(inputs.shape) > 3 or places.shape[1] == 1):
+        return Split(joined(inputs, places), targets)
     return masked_split(inputs, targets, places, None if mask is None else as_float32(mask, "mask") != 0)
 
 
-def _refuse_rank(inputs: Tensor) -> None:
-    if not 3 <= inputs.ndim <= 5:
+def _refuse_rank(inputs: Values) -> None:
+    if not 3 <= len(inputs.shape) <= 5:
         raise DataError(f"x must be (n, channels, *grid) with one to three grid axes; got shape {tuple(inputs.shape)}")
 
 
-def _spread(coords: Tensor, inputs: Tensor) -> Tensor:
+def _spread(coords: Values, inputs: Values) -> Values:
     """Coordinates for every sample, (n, d, *grid)."""
-    grid = tuple(inputs.shape[2:])
-    if coords.ndim == len(grid) + 1 and tuple(coords.shape[1:]) == grid:
-        return coords.expand(inputs.shape[0], *coords.shape)
-    if coords.ndim == inputs.ndim and coords.shape[0] == inputs.shape[0] and tuple(coords.shape[2:]) == grid:
+    grid, axes = tuple(inputs.shape[2:]), len(coords.shape)
+    if axes == len(grid) + 1 and tuple(coords.shape[1:]) == grid:
+        return in_memory(coords).expand(inputs.shape[0], *coords.shape)
+    if axes == len(inputs.shape) and coords.shape[0] == inputs.shape[0] and tuple(coords.shape[2:]) == grid:
         return coords
     raise DataError(
         f"coords must be (d, *grid) or (n, d, *grid) with grid {grid} and n = {inputs.shape[0]}; "

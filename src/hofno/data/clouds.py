@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
+from hofno.data.ondisk import Values, in_memory, ranges
 from hofno.errors import DataError
 from hofno.geometry import Points
 
@@ -79,24 +80,30 @@ def _fill(samples: list[Tensor], points: int) -> Tensor:
     return filled
 
 
-def masked_split(x: Tensor, y: Tensor, coords: Tensor, mask: Tensor | None) -> Split:
-    """A split of arrays; whatever stands where no point is becomes 0."""
+def masked_split(x: Values, y: Values, coords: Values, mask: Tensor | None) -> Split:
+    """A split of arrays; whatever stands where no point is becomes 0, for which arrays on disk are read."""
     split = Split(x, y, coords, mask)
     if mask is None or bool(mask.all()):
         return Split(x, y, coords)
-    x, y, coords = (torch.where(mask[:, None], part, 0.0) for part in (split.x, split.y, coords))
+    x, y, coords = (torch.where(mask[:, None], part, 0.0) for part in (split.x, split.y, in_memory(coords)))
     return Split(x, y, coords, mask)
 
 
 def bounding_points(split: Split) -> Points:
     """The geometry of a split's points: the smallest box around them."""
-    assert split.coords is not None
-    places = split.coords.movedim(1, -1)  # (n, N, d)
-    places = places.flatten(0, 1) if split.mask is None else places[split.mask]
-    low, high = places.amin(0), places.amax(0)
+    coords, mask = split.parts.coords, split.parts.mask
+    assert coords is not None
+    lows: list[Tensor] = []
+    highs: list[Tensor] = []
+    for rows in ranges(coords.shape):
+        places = coords[rows].movedim(1, -1)  # (n, N, d)
+        places = places.flatten(0, 1) if mask is None else places[mask[rows]]
+        lows.append(places.amin(0))
+        highs.append(places.amax(0))
+    low, high = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
     if bool((low >= high).any()):
         axis = int((low >= high).nonzero()[0, 0])
         raise DataError(
             f"coordinate {axis} is {float(low[axis]):g} at every point; leave it out, or give points that differ in it"
         )
-    return Points(count=split.coords.shape[2], low=tuple(low.tolist()), high=tuple(high.tolist()))
+    return Points(count=coords.shape[2], low=tuple(low.tolist()), high=tuple(high.tolist()))

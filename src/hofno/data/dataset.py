@@ -1,31 +1,45 @@
-"""Data in memory: three splits of channel-first fields in physical units, and where they live.
+"""Data: three splits of channel-first fields in physical units, and where they live.
 
 Fields at points come with the places of these, other ones in each sample. Samples with fewer points than others are
 filled up, and a mask says which points are there; fields and places are 0 where none is.
 
 With a rollout, the channels of a split are frames in time: x holds `history` of them and y those that follow. A model
 takes `history` channels to one, and the splits are views of the trajectories.
+
+Data that take more than half of the free memory stay in their files: samples of a split are read when they are asked
+for, `split[rows]`, `split.batches(size)`, and all of them by `split.x` and its like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from hofno.data.ondisk import FileArray, Values, bytes_of, in_memory, pieces_of, ranges, taken
 from hofno.errors import DataError
 from hofno.geometry import Geometry
 from hofno.problems.base import Arrays, Rollout, Trajectories
+from hofno.problems.symmetry import Symmetry
 
 __all__ = ["Dataset", "Origin", "Rollout", "Split", "refuse_not_finite", "split_of", "trajectory_dataset"]
 
 Origin = Literal["generated", "original", "user"]
 
 
-@dataclass(frozen=True)
+class Parts(NamedTuple):
+    """What a split is made of, wherever it lies: shapes can be asked for without a reading."""
+
+    x: Values
+    y: Values
+    coords: Values | None
+    mask: Tensor | None
+
+
 class Split:
     """Inputs x (n, c, *grid) and targets y (n, c', *grid), physical units, float32.
 
@@ -33,48 +47,76 @@ class Split:
     boolean mask (n, N).
     """
 
-    x: Tensor
-    y: Tensor
-    coords: Tensor | None = None
-    mask: Tensor | None = None
+    __slots__ = ("parts",)
 
-    def __post_init__(self) -> None:
-        if self.x.ndim < 3 or self.y.ndim < 3 or self.x.shape[2:] != self.y.shape[2:]:
+    def __init__(self, x: Values, y: Values, coords: Values | None = None, mask: Tensor | None = None) -> None:
+        self.parts = Parts(x, y, coords, mask)
+        if len(x.shape) < 3 or len(y.shape) < 3 or x.shape[2:] != y.shape[2:]:
             raise DataError(
-                f"x and y must be (n, channels, *grid) on one grid; got x {tuple(self.x.shape)} and y "
-                f"{tuple(self.y.shape)}; a single channel needs its axis: y[:, None]"
+                f"x and y must be (n, channels, *grid) on one grid; got x {tuple(x.shape)} and y "
+                f"{tuple(y.shape)}; a single channel needs its axis: y[:, None]"
             )
-        if self.x.shape[0] != self.y.shape[0]:
-            raise DataError(
-                f"x has {self.x.shape[0]} samples and y has {self.y.shape[0]}; give one target for each input"
-            )
-        if self.coords is not None:
-            self._check_points(self.coords)
-        elif self.mask is not None:
+        if x.shape[0] != y.shape[0]:
+            raise DataError(f"x has {x.shape[0]} samples and y has {y.shape[0]}; give one target for each input")
+        if coords is not None:
+            self._check_points(coords)
+        elif mask is not None:
             raise DataError("a mask says which points are there; give their coords too")
 
-    def _check_points(self, coords: Tensor) -> None:
-        n, points = self.y.shape[0], tuple(self.y.shape[2:])
-        if len(points) != 1 or coords.ndim != 3 or (coords.shape[0], coords.shape[2]) != (n, *points):
+    def _check_points(self, coords: Values) -> None:
+        y, mask = self.parts.y, self.parts.mask
+        n, points = y.shape[0], tuple(y.shape[2:])
+        if len(points) != 1 or len(coords.shape) != 3 or (coords.shape[0], coords.shape[2]) != (n, *points):
             raise DataError(
-                f"points need y (n, channels, N) and coords (n, d, N); got y {tuple(self.y.shape)} and coords "
+                f"points need y (n, channels, N) and coords (n, d, N); got y {tuple(y.shape)} and coords "
                 f"{tuple(coords.shape)}; coordinates of a mesh are channels of x"
             )
-        if self.mask is not None and (self.mask.shape != (n, *points) or self.mask.dtype != torch.bool):
+        if mask is not None and (mask.shape != (n, *points) or mask.dtype != torch.bool):
             raise DataError(
                 f"the mask must be boolean, one value for each of {(n, *points)} samples and points; got "
-                f"{self.mask.dtype} of shape {tuple(self.mask.shape)}"
+                f"{mask.dtype} of shape {tuple(mask.shape)}"
             )
-        if self.mask is not None and not bool(self.mask.any(1).all()):
+        if mask is not None and not bool(mask.any(1).all()):
             raise DataError("the mask leaves a sample without a single point; drop that sample")
 
+    @property
+    def x(self) -> Tensor:
+        return in_memory(self.parts.x)
+
+    @property
+    def y(self) -> Tensor:
+        return in_memory(self.parts.y)
+
+    @property
+    def coords(self) -> Tensor | None:
+        return None if self.parts.coords is None else in_memory(self.parts.coords)
+
+    @property
+    def mask(self) -> Tensor | None:
+        return self.parts.mask
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples in memory."""
+        return sum(bytes_of(part) for part in self.parts if part is not None)
+
+    @property
+    def on_disk(self) -> bool:
+        return any(part is not None and not isinstance(part, Tensor) for part in self.parts)
+
     def __len__(self) -> int:
-        return self.x.shape[0]
+        return self.parts.x.shape[0]
 
     def __getitem__(self, rows: slice | Tensor) -> Split:
-        """The chosen samples."""
-        coords, mask = (None if part is None else part[rows] for part in (self.coords, self.mask))
-        return Split(self.x[rows], self.y[rows], coords, mask)
+        """The chosen samples, in memory."""
+        x, y, coords, mask = self.parts
+        return Split(x[rows], y[rows], None if coords is None else coords[rows], None if mask is None else mask[rows])
+
+    def take(self, rows: Tensor) -> Split:
+        """The chosen samples, by number; those on disk stay there."""
+        x, y, coords, mask = self.parts
+        mask = None if mask is None else mask[rows]
+        return Split(taken(x, rows), taken(y, rows), None if coords is None else taken(coords, rows), mask)
 
     def batches(self, size: int) -> Iterator[Split]:
         """The samples in order, `size` at a time."""
@@ -90,6 +132,8 @@ class Dataset:
         rollout: how a problem in time is rolled out; None for a steady one.
         trajectories: with a rollout, the samples of the benchmark in their order, (n, frames, *grid).
         later: with a rollout, the test frames after its horizon, (n, rest, *grid).
+            Both are tensors, or where data stay on disk, arrays that give the rows they are asked for as tensors.
+        symmetry: motions that take samples to samples of the same distribution, where they are known.
     """
 
     train: Split
@@ -100,26 +144,38 @@ class Dataset:
     stamp: dict[str, Any] = field(default_factory=dict)
     card: str = ""
     rollout: Rollout | None = None
-    trajectories: Tensor | None = None
-    later: Tensor | None = None
+    trajectories: Values | None = None
+    later: Values | None = None
+    symmetry: Symmetry | None = None
 
     @property
     def in_channels(self) -> int:
-        return self.train.x.shape[1] if self.rollout is None else self.rollout.history
+        return self.train.parts.x.shape[1] if self.rollout is None else self.rollout.history
 
     @property
     def out_channels(self) -> int:
-        return self.train.y.shape[1] if self.rollout is None else 1
+        return self.train.parts.y.shape[1] if self.rollout is None else 1
 
 
 def split_of(arrays: Arrays) -> Split:
-    """The tensors of a generated or read split."""
-    coords = None if arrays.coords is None else torch.from_numpy(arrays.coords)
-    return Split(torch.from_numpy(arrays.x), torch.from_numpy(arrays.y), coords)
+    """A generated or read split."""
+    coords = None if arrays.coords is None else values_of(arrays.coords)
+    return Split(values_of(arrays.x), values_of(arrays.y), coords)
+
+
+def values_of(array: np.ndarray) -> Values:
+    """An array without a copy: what is mapped from a file stays there."""
+    return FileArray.of(array) or torch.from_numpy(array)
 
 
 def trajectory_dataset(
-    found: Trajectories, grid: Geometry, rollout: Rollout, origin: Origin, stamp: dict[str, Any], card: str
+    found: Trajectories,
+    grid: Geometry,
+    rollout: Rollout,
+    origin: Origin,
+    stamp: dict[str, Any],
+    card: str,
+    symmetry: Symmetry | None,
 ) -> Dataset:
     """The dataset of a problem in time; every tensor is a view of its trajectories."""
     splits = {name: split_of(arrays) for name, arrays in found.splits.items()}
@@ -132,19 +188,23 @@ def trajectory_dataset(
         stamp=stamp,
         card=card,
         rollout=rollout,
-        trajectories=torch.from_numpy(found.frames),
-        later=torch.from_numpy(found.later),
+        trajectories=values_of(found.frames),
+        later=values_of(found.later),
+        symmetry=symmetry,
     )
 
 
-def refuse_not_finite(values: Tensor, name: str) -> None:
+def refuse_not_finite(values: Values, name: str) -> None:
     """NaN or infinity in the data is an error that says how much and where first."""
-    finite = torch.isfinite(values)
-    if bool(finite.all()):
-        return
-    bad = (~finite).flatten(1).any(1).nonzero().flatten()
-    count = int((~finite).sum())
-    raise DataError(
-        f"{name} holds {count} values that are NaN or infinite, in {len(bad)} of {len(values)} samples, first in "
-        f"sample {int(bad[0])}; repair or drop those samples"
-    )
+    count, bad, first = 0, 0, 0
+    for rows, piece in zip(ranges(values.shape), pieces_of(values), strict=True):
+        finite = torch.isfinite(piece)
+        if not bool(finite.all()):
+            wrong = (~finite).flatten(1).any(1).nonzero().flatten()
+            first = rows.start + int(wrong[0]) if bad == 0 else first
+            count, bad = count + int((~finite).sum()), bad + len(wrong)
+    if bad > 0:
+        raise DataError(
+            f"{name} holds {count} values that are NaN or infinite, in {bad} of {values.shape[0]} samples, first in "
+            f"sample {first}; repair or drop those samples"
+        )

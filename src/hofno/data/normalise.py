@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from hofno.data.moments import moments
+from hofno.data.ondisk import Values, pieces_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import CheckpointError
 
@@ -18,26 +20,26 @@ class ChannelNormaliser:
         self.mean, self.std = mean, std  # (c,) each
 
     @classmethod
-    def fit(cls, u: Tensor) -> ChannelNormaliser:
-        """Statistics of (n, c, *grid), reduced over all axes but the channel; in float64, kept in float32."""
-        axes = (0, *range(2, u.ndim))
-        count = u.numel() // u.shape[1]
-        mean = u.sum(axes, dtype=torch.float64) / count
-        shape = (1, -1) + (1,) * (u.ndim - 2)
-        square = sum(((part.double() - mean.view(shape)) ** 2).sum(axes) for part in u.split(64))
-        assert isinstance(square, Tensor)
-        std = (square / max(count - 1, 1)).sqrt()
-        return cls(mean.float(), torch.where(std > SMALL, std, torch.ones_like(std)).float())
+    def fit(cls, u: Values, mask: Tensor | None = None) -> ChannelNormaliser:
+        """Statistics of (n, c, *grid), reduced over all axes but the channel; in float64, kept in float32.
+
+        At points, those that a mask (n, N) leaves out do not count.
+        """
+        if mask is None:
+            return cls._from(*moments(pieces_of(u), kept=[1]))
+        there = (u[rows].movedim(1, -1)[mask[rows]] for rows in ranges(u.shape))  # (points, c)
+        return cls._from(*moments(there, kept=[1]))
 
     @classmethod
-    def fit_frames(cls, *frames: Tensor) -> ChannelNormaliser:
+    def fit_frames(cls, *frames: Values) -> ChannelNormaliser:
         """One mean and one deviation for a quantity, over the samples, times and points of all (n, t, *grid)."""
-        parts = [part for whole in frames for part in whole.split(64)]
-        count = sum(part.numel() for part in parts)
-        mean = torch.stack([part.double().sum() for part in parts]).sum() / count
-        square = torch.stack([(part.double() - mean).square().sum() for part in parts]).sum()
+        return cls._from(*moments((piece for whole in frames for piece in pieces_of(whole)), kept=[]))
+
+    @classmethod
+    def _from(cls, count: int, mean: Tensor, square: Tensor) -> ChannelNormaliser:
         std = (square / max(count - 1, 1)).sqrt()
-        return cls(mean.float()[None], torch.where(std > SMALL, std, torch.ones_like(std)).float()[None])
+        std = torch.where(std > SMALL, std, torch.ones_like(std))
+        return cls(mean.flatten().float(), std.flatten().float())
 
     def repeated(self, channels: int) -> ChannelNormaliser:
         """The statistics of one channel for `channels` of them."""

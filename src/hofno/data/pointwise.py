@@ -15,6 +15,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from hofno.data.moments import moments
+from hofno.data.ondisk import Values, pieces_of
 from hofno.errors import DataError, ShapeError
 
 Per = Literal["pixel", "column"]
@@ -28,17 +30,15 @@ class PointwiseNormaliser:
         self.mean, self.std = mean, std  # (c, *grid) or (c, 1, .., last)
 
     @classmethod
-    def fit(cls, u: Tensor, per: Per) -> PointwiseNormaliser:
+    def fit(cls, u: Values, per: Per) -> PointwiseNormaliser:
         """Statistics of (n, c, *grid), unbiased; in float64, kept in float32."""
         if per not in _ADDED:
             raise DataError(f"per must be 'pixel' or 'column'; got {per!r}")
-        axes = (0,) if per == "pixel" else (0, *range(2, u.ndim - 1))
-        count = u[:, 0, ..., 0].numel() if per == "column" else len(u)
+        last = len(u.shape) - 1
+        count, mean, square = moments(pieces_of(u), kept=range(1, last + 1) if per == "pixel" else (1, last))
         if count < 2:
             raise DataError(f"statistics of each {per} need at least 2 values; got {count}; give more samples")
-        mean = u.sum(axes, keepdim=True, dtype=torch.float64)[0] / count
-        square = torch.stack([((part.double() - mean) ** 2).sum(axes, keepdim=True)[0] for part in u.split(64)]).sum(0)
-        return cls(mean.float(), ((square / (count - 1)).sqrt() + _ADDED[per]).float())
+        return cls(mean[0].float(), ((square[0] / (count - 1)).sqrt() + _ADDED[per]).float())
 
     def to(self, device: torch.device) -> PointwiseNormaliser:
         return PointwiseNormaliser(self.mean.to(device), self.std.to(device))

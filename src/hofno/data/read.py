@@ -19,6 +19,7 @@ from hofno.geometry import Grid
 from hofno.problems import airfoil, darcy, elasticity, pipe
 from hofno.problems.base import Arrays, Rollout
 from hofno.problems.navier_stokes import CARD, read_published
+from hofno.problems.symmetry import driven_flow, square
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
 
 
@@ -76,7 +77,7 @@ def _navier_stokes(
     found = split_frames(frames, *rows, rollout, start)
     stamp = {"problem": "navier_stokes", "file": path.name, "samples": [train, valid, test], "start": start}
     grid = Grid(shape=tuple(frames.shape[2:]), periodic=True)
-    return trajectory_dataset(found, grid, rollout, "original", stamp, CARD)
+    return trajectory_dataset(found, grid, rollout, "original", stamp, CARD, driven_flow())
 
 
 def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
@@ -85,7 +86,8 @@ def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 1
     splits = {name: split_of(split) for name, split in arrays.items()}
     stamp = {"problem": "darcy", "files": list(darcy.FILES), "samples": [train, valid, test], "resolution": resolution}
     grid = Grid(shape=(resolution, resolution), periodic=False)
-    return Dataset(splits["train"], splits["valid"], splits["test"], grid, "original", stamp, darcy.CARD)
+    parts = splits["train"], splits["valid"], splits["test"]
+    return Dataset(*parts, grid, "original", stamp, darcy.CARD, symmetry=square())
 
 
 def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:

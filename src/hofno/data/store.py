@@ -8,22 +8,29 @@ The store is the folder named by the environment variable HOFNO_DATA, or .hofno/
 
 from __future__ import annotations
 
+import mmap
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from hofno import storage
-from hofno.data.dataset import Dataset, split_of, trajectory_dataset
+from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
 from hofno.data.device import find_device
-from hofno.data.npy import npy_bytes, read_npy
+from hofno.data.npy import npy_bytes, npy_on_disk, read_npy
+from hofno.data.ondisk import fits
 from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.registry import problem as make_problem
+from hofno.solvers.memory import arrays_on_disk, free_bytes, gibibytes
 from hofno.spec import fingerprint
+from hofno.storage.files import is_stale_temporary, temporary_beside
 from hofno.versions import versions
 
 SPLITS = ("train", "valid", "test")
@@ -61,8 +68,10 @@ def generate(
         folder = None if store is None else data_folder(problem, parameters, Path(store))
         simulated = made.simulate(progress, folder, str(find_device(device)))
         stamp = {"problem": problem, "parameters": made.parameters()}
-        return trajectory_dataset(simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card)
-    _refuse_too_large(made)
+        return trajectory_dataset(
+            simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card, made.symmetry
+        )
+    on_disk = _too_large(made, None if store is None else Path(store))
     where = str(find_device(device))
     stamp = {
         "problem": problem,
@@ -75,28 +84,56 @@ def generate(
     folder = data_folder(problem, parameters, Path(store))
     if folder.exists():
         try:
-            stamp = storage.verify_folder(folder)
-            return _dataset(made, {name: _read(made, folder, name) for name in SPLITS}, stamp)
+            return _stored(made, folder, storage.verify_folder(folder))
         except CheckpointError as error:
             raise DataError(f"the stored data cannot be used: {error}; delete {folder} to make them again") from None
-    arrays = made.generate_on(where, progress)
-    parts = _parts(made)
-    files = {f"{name}.{part}.npy": npy_bytes(getattr(arrays[name], part)) for name in SPLITS for part in parts}
-    storage.save_folder(folder, files, stamp)
-    return _dataset(made, arrays, stamp)
+    with _room_beside(folder) if on_disk else nullcontext() as room, arrays_on_disk(room):
+        arrays = made.generate_on(where, progress)
+        parts = _parts(made)
+        files = {f"{name}.{part}.npy": _npy(getattr(arrays[name], part)) for name in SPLITS for part in parts}
+        storage.save_folder(folder, files, stamp)
+    return _stored(made, folder, stamp) if on_disk else _dataset(made, arrays, stamp)
 
 
-def _refuse_too_large(made: Problem) -> None:
-    needed = 3 * made.memory_bytes()
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):
-        return
-    if needed > free:
+def _too_large(made: Problem, store: Path | None) -> bool:
+    """Whether the data do not fit into memory while they are made and stored; refused if not on the disk either."""
+    size, free = made.memory_bytes(), free_bytes("cpu")
+    if free is None or 3 * size <= free:
+        return False
+    if store is None:
         raise SpecError(
-            f"these data need about {needed / 2**30:.1f} GiB of memory and {free / 2**30:.1f} GiB are free; "
-            "ask for fewer samples or a lower resolution"
+            f"these data need about {gibibytes(3 * size)} of memory and {gibibytes(free)} are free; ask for fewer "
+            "samples or a lower resolution, or give a store to make them on disk"
         )
+    if not data_folder(made.name, made.parameters(), store).exists() and not storage.disk_has_room(store, 2 * size):
+        raise SpecError(
+            f"these data need more memory than is free, or {gibibytes(2 * size)} on the disk of {store}; free some "
+            "space, or ask for fewer samples or a lower resolution"
+        )
+    return True
+
+
+@contextmanager
+def _room_beside(folder: Path) -> Iterator[Path]:
+    """A folder for arrays that are being made, gone afterwards; those that killed processes left behind go too."""
+    room = temporary_beside(folder)
+    room.mkdir(parents=True)
+    for entry in folder.parent.iterdir():
+        if is_stale_temporary(entry.name):
+            shutil.rmtree(entry, ignore_errors=True)
+    try:
+        yield room
+    finally:
+        shutil.rmtree(room, ignore_errors=True)
+
+
+def _npy(array: np.ndarray) -> Any:
+    """The bytes of the .npy file of an array: of one that lies in such a file, mapped."""
+    if not isinstance(array, np.memmap) or array.filename is None:
+        return npy_bytes(array)
+    array.flush()
+    with open(array.filename, "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _parts(made: Problem) -> tuple[str, ...]:
@@ -104,13 +141,28 @@ def _parts(made: Problem) -> tuple[str, ...]:
     return ("x", "y", "coords") if isinstance(made.grid_geometry, Points) else ("x", "y")
 
 
-def _read(made: Problem, folder: Path, name: str) -> Arrays:
-    return Arrays(*(read_npy(folder / f"{name}.{part}.npy") for part in _parts(made)))
+def _stored(made: Problem, folder: Path, stamp: dict[str, Any]) -> Dataset:
+    """The data of a folder: read where they fit into memory, else left there."""
+    files = {name: [folder / f"{name}.{part}.npy" for part in _parts(made)] for name in SPLITS}
+    if fits(sum(file.stat().st_size for parts in files.values() for file in parts)):
+        return _dataset(made, {name: Arrays(*map(read_npy, parts)) for name, parts in files.items()}, stamp)
+    return _of_problem(made, {name: _left(files[name]) for name in SPLITS}, stamp)
+
+
+def _left(files: list[Path]) -> Split:
+    """A split whose numbers stay in their files."""
+    x, y, *coords = map(npy_on_disk, files)
+    return Split(x, y, coords[0] if coords else None)
 
 
 def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) -> Dataset:
-    train, valid, test = (split_of(arrays[name]) for name in SPLITS)
-    return Dataset(train, valid, test, made.grid_geometry, "generated", stamp, made.card)
+    return _of_problem(made, {name: split_of(arrays[name]) for name in SPLITS}, stamp)
+
+
+def _of_problem(made: Problem, splits: dict[str, Split], stamp: dict[str, Any]) -> Dataset:
+    train, valid, test = (splits[name] for name in SPLITS)
+    grid, symmetry = made.grid_geometry, made.symmetry
+    return Dataset(train, valid, test, grid, "generated", stamp, made.card, symmetry=symmetry)
 
 
 def forget(problem: str, parameters: dict[str, Any], store: Path) -> bool:

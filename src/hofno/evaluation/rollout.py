@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
+from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, mse, rel_l2
-from hofno.evaluation.spectrum import FAINT, band_errors, band_shares, energy_spectrum, power_spectrum
+from hofno.evaluation.spectrum import FAINT, band_errors, band_powers, energy_spectrum, power_spectrum
 from hofno.surrogate import Surrogate
 
 BOUND = 4.0
@@ -73,7 +74,7 @@ class RolloutScores:
 
 
 def score_rollout(
-    surrogate: Surrogate, split: Split, later: Tensor | None = None, *, vorticity: bool = False, batch_size: int = 32
+    surrogate: Surrogate, split: Split, later: Values | None = None, *, vorticity: bool = False, batch_size: int = 32
 ) -> RolloutScores:
     """Roll a model out over a split, to its frames and on to twice as many.
 
@@ -86,12 +87,14 @@ def score_rollout(
     """
     if surrogate.rollout is None:
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
-    dims, horizon = split.y.ndim - 2, split.y.shape[1]
-    rest = split.y[:, :0] if later is None else later[:, :horizon]
+    dims, horizon = len(split.parts.y.shape) - 2, split.parts.y.shape[1]
     rows: list[tuple[Tensor, ...]] = []
     bands: list[dict[str, Tensor]] = []
     sums: dict[str, dict[str, Tensor]] = {}
-    for x, y, after in zip(*(part.split(batch_size) for part in (split.x, split.y, rest)), strict=True):
+    held: dict[str, float] = {}  # power of the truth in each band
+    for start, part in zip(range(0, len(split), batch_size), split.batches(batch_size), strict=True):
+        x, y = part.x, part.y
+        after = y[:, :0] if later is None else later[start : start + batch_size][:, :horizon]
         long = surrogate.predict_tensor(x, batch_size, 2 * horizon)
         p, truth = long[:, :horizon], torch.cat((y, after), 1)
         taught = one_step(surrogate, x, y, batch_size)
@@ -107,8 +110,10 @@ def score_rollout(
         )
         bands.append({name: known(error) for name, error in band_errors(p, y, dims).items()})
         _add_spectra(sums, p[:, -1], y[:, -1], dims, vorticity)
+        for name, value in band_powers(y, dims).items():
+            held[name] = held.get(name, 0.0) + value
     per_step, taught_l2, taught_mse, power, true_power, later_l2 = (torch.cat(c) for c in zip(*rows, strict=True))
-    seen = [name for name, share in band_shares(split.y, dims).items() if share > FAINT]
+    seen = [name for name, value in held.items() if value > FAINT * sum(held.values())]
     joined = {name: torch.cat([part[name] for part in bands]) for name in seen}
     spectra = {kind: {k: v / len(split) for k, v in parts.items()} for kind, parts in sums.items()}
     return RolloutScores(per_step, taught_l2, taught_mse, joined, power, true_power, later_l2, spectra)

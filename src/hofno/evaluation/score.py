@@ -32,15 +32,16 @@ class Scores:
 
 def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     """Errors of every sample of a split; of a rollout, over all its frames together."""
-    channels = surrogate.targets.mean.shape[0]
-    steps = None if surrogate.rollout is None else split.y.shape[1]
-    if steps is None and split.y.shape[1] != channels:
+    channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
+    steps = None if surrogate.rollout is None else shape[1]
+    if steps is None and shape[1] != channels:
         raise ShapeError(
-            f"the model predicts {channels} channels and the targets have {split.y.shape[1]} in shape "
-            f"{tuple(split.y.shape)}; evaluate on the kind of data it was trained for"
+            f"the model predicts {channels} channels and the targets have {shape[1]} in shape "
+            f"{shape}; evaluate on the kind of data it was trained for"
         )
-    if isinstance(surrogate.grid, Points) != (split.coords is not None):
-        kinds = ("a grid", "points") if split.coords is not None else ("points", "a grid")
+    at_points = split.parts.coords is not None
+    if isinstance(surrogate.grid, Points) != at_points:
+        kinds = ("a grid", "points") if at_points else ("points", "a grid")
         raise ShapeError(f"the model was trained on {kinds[0]} and these data are on {kinds[1]}; give data of its kind")
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for part in split.batches(batch_size):

@@ -42,10 +42,10 @@ def energy_spectrum(vorticity: Tensor) -> Tensor:
     return _by_shell(_square(vorticity, 2) / laplacian, 2)
 
 
-def band_shares(target: Tensor, dims: int) -> dict[str, float]:
-    """How much of the power of all frames each band holds, (n, t, *grid); bands the grid does not have are left out."""
+def band_powers(target: Tensor, dims: int) -> dict[str, float]:
+    """The power of all frames that each band holds, (n, t, *grid); bands the grid does not have are left out."""
     power = power_spectrum(target, dims).sum((0, 1))
-    return {name: float(power[a:b].sum() / power.sum()) for name, (a, b) in BANDS.items() if a < len(power)}
+    return {name: float(power[a:b].sum()) for name, (a, b) in BANDS.items() if a < len(power)}
 
 
 def band_errors(prediction: Tensor, target: Tensor, dims: int) -> dict[str, Tensor]:

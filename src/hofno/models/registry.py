@@ -56,6 +56,11 @@ def check_geometry(name: str, geometry: Geometry) -> None:
         raise SpecError(f"model {name!r} takes fields {taken}, and these are {WHERE[kind]}; use: {others}")
 
 
+def arguments_of(name: str) -> frozenset[str]:
+    """The names of what a model's constructor takes."""
+    return frozenset(inspect.signature(model_class(name)).parameters)
+
+
 def build(name: str, arguments: dict[str, Any]) -> nn.Module:
     """Build a model from plain values, checking names and types first."""
     return model_class(name)(**check_arguments(name, arguments))

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from hofno.geometry import Geometry
+from hofno.problems.symmetry import Symmetry
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, done, total) while data are generated."""
@@ -62,6 +63,8 @@ class Problem(BaseModel):
     card: ClassVar[str]
     vorticity: ClassVar[bool] = False
     """Whether the frames are vorticity of a plane flow, so that their spectrum has an energy."""
+    strided: ClassVar[bool] = False
+    """Whether samples are strided values of those at resolution=solver_resolution, so that one solution gives all."""
 
     train: int = Field(1000, ge=1, description="training samples")
     valid: int = Field(100, ge=1, description="validation samples, from a stream of their own")
@@ -80,6 +83,11 @@ class Problem(BaseModel):
     @property
     def rollout(self) -> Rollout | None:
         """How a problem in time is rolled out; None for a steady one."""
+        return None
+
+    @property
+    def symmetry(self) -> Symmetry | None:
+        """Motions of its grid that take samples to samples of the same distribution, for `train.augment`."""
         return None
 
     @property

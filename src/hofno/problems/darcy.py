@@ -29,6 +29,7 @@ from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Problem, Progress
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.matfile import read_mat
+from hofno.problems.symmetry import Symmetry, square
 from hofno.solvers.darcy import Scheme, bytes_per_field, solve_darcy
 
 CARD = """\
@@ -83,6 +84,7 @@ class Darcy(Problem):
     name: ClassVar[str] = "darcy"
     summary: ClassVar[str] = "Darcy: -div(a grad u) = 1 in the square, a of two values to u"
     card: ClassVar[str] = CARD
+    strided: ClassVar[bool] = True
 
     resolution: int = Field(85, ge=2, description="points on each axis of a sample: 85, 141, 211 or 421 of 421")
     solver_resolution: int = Field(421, ge=4, description="cells on each axis while solving")
@@ -101,6 +103,10 @@ class Darcy(Problem):
     @property
     def grid_geometry(self) -> Grid:
         return Grid(shape=(self.resolution, self.resolution), periodic=False)
+
+    @property
+    def symmetry(self) -> Symmetry:
+        return square()
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -28,15 +28,16 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from hofno.errors import CheckpointError, DataError, SolverError
+from hofno.errors import DataError, SolverError
 from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.dsfmt import julia_normals
-from hofno.problems.unit_cell import Mesh, unit_cell, with_void
+from hofno.problems.npyfile import open_npy
+from hofno.problems.unit_cell import CellMesh, unit_cell, with_void
 from hofno.solvers.elasticity import Linear, PlaneStress, RivlinSaunders, von_mises
 from hofno.solvers.memory import free_bytes, gibibytes
 from hofno.solvers.parallel import in_order
-from hofno.storage.files import one_line, regular_size
+from hofno.storage.files import regular_size
 
 CARD = """\
 # Elasticity
@@ -90,7 +91,6 @@ _FIRST = {"train": 0, "valid": 1000, "test": 1800}  # samples of the published s
 _ROOM = {"train": 1000, "valid": 800, "test": 200}
 _GROUP = {"cpu": 8, "cuda": 256}
 _FILES = {part: f"Random_UnitCell_{part}_10.npy" for part in ("XY", "sigma", "rr", "theta")}
-_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 _REMEDY = "it is cut, damaged or not the published file: get it again"
 
 
@@ -191,7 +191,7 @@ class Elasticity(Problem):
     def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
         return dict(self.generate(progress, device))
 
-    def solver(self, mesh: Mesh, device: str | torch.device = "cpu") -> PlaneStress:
+    def solver(self, mesh: CellMesh, device: str | torch.device = "cpu") -> PlaneStress:
         """The solver of these sheets. A modulus only scales the displacements of Hooke's law; here it is rubber's."""
         material = RUBBER if self.strain == "finite" else Linear(RUBBER.modulus, RUBBER.poisson_ratio)
         return PlaneStress(mesh.elements, mesh.bottom, mesh.top, material, device)
@@ -221,7 +221,7 @@ def void_radius(theta: Tensor, phi: Tensor) -> Tensor:
     return 0.2 + 0.2 * torch.sigmoid(-(theta @ basis.flatten(0, 1)))
 
 
-def _solved(theta: Tensor, mesh: Mesh, solver: PlaneStress) -> tuple[np.ndarray, np.ndarray]:
+def _solved(theta: Tensor, mesh: CellMesh, solver: PlaneStress) -> tuple[np.ndarray, np.ndarray]:
     """Points (b, 2, N) and their stresses (b, N), float32."""
     theta, reference = theta.to(solver.device), mesh.nodes.to(solver.device)
     angle = torch.atan2(reference[:, 1] - 0.5, reference[:, 0] - 0.5)
@@ -282,24 +282,10 @@ def published_normaliser(y: np.ndarray, protocol: Literal["lamo", "ho_fno"]) -> 
 
 
 def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The .npy array of real numbers of this shape, float32; nothing in a file is executed."""
-    try:
-        regular_size(path)
-        with path.open("rb") as file:
-            read_header = _HEADERS[np.lib.format.read_magic(file)]
-            stored, columns_first, dtype = read_header(file)
-            if dtype.kind != "f" or stored != shape:
-                raise DataError(f"{path} holds {dtype} of shape {stored}, expected real numbers {shape}; {_REMEDY}")
-            values = np.fromfile(file, dtype, math.prod(shape))
-            whole = len(values) == math.prod(shape) and not file.read(1)
-    except DataError:
-        raise
-    except CheckpointError as error:
-        raise DataError(str(error)) from None
-    except OSError as error:
-        raise DataError(f"{path} could not be read: {error.strerror}; check the path") from None
-    except Exception as error:  # a header is Python source, which can be wrong in many ways
-        raise DataError(f"{path} is no .npy file of numbers ({one_line(error, 100)}); {_REMEDY}") from None
-    if not whole or not np.isfinite(values).all():
-        raise DataError(f"{path} does not hold {math.prod(shape)} finite numbers; {_REMEDY}")
-    return values.reshape(shape, order="F" if columns_first else "C").astype(np.float32)
+    """The .npy array of real numbers of this shape, float32."""
+    values = open_npy(path)
+    if values.shape != shape:
+        raise DataError(f"{path} holds {values.dtype} of shape {values.shape}, expected {shape}; {_REMEDY}")
+    if regular_size(path) != getattr(values, "offset", 0) + values.nbytes or not np.isfinite(values).all():
+        raise DataError(f"{path} does not hold {math.prod(shape)} finite numbers and nothing else; {_REMEDY}")
+    return values.astype(np.float32)

@@ -15,7 +15,7 @@ import torch
 
 from hofno.errors import SolverError
 from hofno.problems.base import Arrays, Problem, Progress
-from hofno.solvers.memory import free_bytes, gibibytes
+from hofno.solvers.memory import empty_array, free_bytes, gibibytes
 from hofno.solvers.parallel import in_order
 
 Solve = Callable[[int, int, int, int], tuple[np.ndarray, np.ndarray]]
@@ -65,7 +65,7 @@ def solve_in_groups(
     done, total = 0, sum(sizes.values())
     splits: dict[str, Arrays] = {}
     for stream, (name, count) in enumerate(sizes.items()):
-        x, y = (np.empty((count, channels, *shape), np.float32) for channels in problem.channels)
+        x, y = (empty_array((count, channels, *shape)) for channels in problem.channels)
         start = 0
         while start < count:
             jobs = [(stream, first, min(first + group, count), group) for first in range(start, count, group)]

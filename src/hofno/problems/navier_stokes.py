@@ -34,9 +34,11 @@ from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Problem, Progress, Rollout, Trajectories, ignore_progress
 from hofno.problems.matfile import read_mat
+from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
-from hofno.solvers.memory import free_bytes, gibibytes
+from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
 from hofno.solvers.vorticity import VorticitySolver
+from hofno.storage.files import temporary_beside
 from hofno.versions import versions
 
 CARD = """\
@@ -74,7 +76,7 @@ PUBLISHED: dict[float, dict[str, Any]] = {
 }
 """Parameters of the three published sets by viscosity, e.g. NavierStokesFlow(**PUBLISHED[1e-5])."""
 
-_GROUP = {"cpu": (2**18, 8), "cuda": (2**22, 256)}  # points and samples that are advanced together, at most
+_GROUP = {"cpu": (2**18, 8), "cuda": (2**24, 256)}  # points and samples that are advanced together, at most
 _PART = re.compile(r"part-(\d{6,})-(\d{6,})")
 
 
@@ -119,9 +121,8 @@ class NavierStokesFlow(BaseModel):
             folder: where finished groups are kept; a generation that was interrupted goes on from them.
         """
         solver = self.solver(device)
-        self._refuse_too_large(None if folder is None else Path(folder))
-        frames = np.empty((self.samples, self.frames, self.resolution, self.resolution), np.float32)
         place = None if folder is None else Path(folder)
+        frames = self._room(place)
         # one process makes parts; any number may read finished ones
         with storage.RunLock(place) if place is not None and not self._is_complete(place) else nullcontext():
             self._fill(frames, solver, progress, place)
@@ -208,17 +209,23 @@ class NavierStokesFlow(BaseModel):
             group //= 2
         return group
 
-    def _refuse_too_large(self, folder: Path | None) -> None:
-        needed, free = 4 * self.samples * self.frames * self.resolution**2, free_bytes("cpu")
-        if free is not None and needed > free:
+    def _room(self, folder: Path | None) -> np.ndarray:
+        """Room for all frames: in memory if they take at most half of what is free, else in a file by the folder."""
+        shape, free = (self.samples, self.frames, self.resolution, self.resolution), free_bytes("cpu")
+        needed = 4 * math.prod(shape)
+        on_disk = folder is not None and free is not None and 2 * needed > free
+        if free is not None and needed > free and folder is None:
             raise DataError(
-                f"these trajectories need {gibibytes(needed)} of memory and {gibibytes(free)} are free; "
-                "ask for fewer samples or frames, or a lower resolution"
+                f"these trajectories need {gibibytes(needed)} of memory and {gibibytes(free)} are free; ask for fewer "
+                "samples or frames or a lower resolution, or give a folder to keep them in"
             )
+        if folder is None:
+            return np.empty(shape, np.float32)
         present = sum(max(0, min(stop, self.samples) - start) for start, (stop, _) in _parts(folder).items())
-        missing = max(0, needed - 4 * present * self.frames * self.resolution**2)
-        if folder is not None and not storage.disk_has_room(folder, missing):
+        missing = max(0, needed - 4 * present * math.prod(shape[1:])) + on_disk * needed
+        if not storage.disk_has_room(folder, missing):
             raise DataError(f"{folder} needs {gibibytes(missing)} more on its disk; free some space or choose another")
+        return temporary_array(shape, temporary_beside(folder)) if on_disk else np.empty(shape, np.float32)
 
     def _identity(self) -> dict[str, Any]:
         """What makes the numbers of one sample: all parameters but the count of samples."""
@@ -322,6 +329,10 @@ class NavierStokes(Problem):
     @property
     def rollout(self) -> Rollout:
         return Rollout(self.history, self.horizon)
+
+    @property
+    def symmetry(self) -> Symmetry:
+        return driven_flow()
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from hofno.errors import DataError, SolverError
-from hofno.geometry import Grid
+from hofno.geometry import Mesh
 from hofno.problems.base import Arrays, Problem, Progress
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.npyfile import open_npy
@@ -116,8 +116,8 @@ class Pipe(Problem):
         return self
 
     @property
-    def grid_geometry(self) -> Grid:
-        return Grid(shape=(self.resolution, self.resolution), periodic=False)
+    def grid_geometry(self) -> Mesh:
+        return Mesh(shape=(self.resolution, self.resolution))
 
     @property
     def channels(self) -> tuple[int, int]:

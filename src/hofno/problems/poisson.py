@@ -26,6 +26,7 @@ from torch import Tensor
 
 from hofno.geometry import Coordinates, Grid, axis_coordinates
 from hofno.problems.base import Arrays, Problem, Progress
+from hofno.solvers.memory import empty_array
 
 CARD = """\
 # Polynomial-Source Poisson
@@ -103,8 +104,7 @@ class Poisson(Problem):
         for stream, (name, count) in enumerate(sizes.items()):
             rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, stream])))
             n = self.resolution
-            x = np.empty((count, self.degree, n, n), np.float32)
-            y = np.empty((count, 1, n, n), np.float32)
+            x, y = empty_array((count, self.degree, n, n)), empty_array((count, 1, n, n))
             step = max(1, 2**22 // (self.degree * n * max(n, 2 * self.waves)))
             for start in range(0, count, step):
                 stop = min(start + step, count)

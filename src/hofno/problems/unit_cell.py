@@ -86,7 +86,7 @@ _ORDER = (  # the turns of the four elements of each row, 27 x 4 digits
 
 
 @dataclass(frozen=True)
-class Mesh:
+class CellMesh:
     """Nodes (N, 2), elements (E, 9), and what is held (F,) and loaded (L, 3: start, end, middle) of them."""
 
     nodes: Tensor
@@ -95,7 +95,7 @@ class Mesh:
     top: Tensor
 
 
-def unit_cell() -> Mesh:
+def unit_cell() -> CellMesh:
     """The reference mesh, float64; nodes are the corners and then the other nodes in the order of the elements."""
     corners = _corners()
     rows = zip(_QUADS, _ORDER.split(), strict=True)
@@ -115,7 +115,7 @@ def unit_cell() -> Mesh:
         places.append((centre[0], centre[1]))
     nodes = torch.tensor(places, dtype=torch.float64)
     top = [[*sorted(side, key=lambda c: places[c][0]), m] for side, m in middles.items() if places[m][1] == 1.0]
-    return Mesh(nodes, torch.tensor(elements), (nodes[:, 1] == 0.0).nonzero().flatten(), torch.tensor(top))
+    return CellMesh(nodes, torch.tensor(elements), (nodes[:, 1] == 0.0).nonzero().flatten(), torch.tensor(top))
 
 
 def with_void(nodes: Tensor, radius: Tensor) -> Tensor:

@@ -127,6 +127,8 @@ class PlaneStress:
         values, gradients = shape_functions(local)
         self._values, self._gradients = values.to(self.device), gradients.to(self.device)  # (9, 9), (9, 9, 2)
         self._weights = torch.outer(_WEIGHTS, _WEIGHTS).flatten().to(self.device)
+        self._edge_points = _ABSCISSAE.to(self.device)[:, None, None, None]  # (3, 1, 1, 1)
+        self._edge_weights = _WEIGHTS.to(self.device)[:, None, None]
         unknowns = torch.stack((2 * elements, 2 * elements + 1), -1).flatten(1).cpu()  # (E, 18)
         held_unknowns = torch.stack((2 * held, 2 * held + 1), -1).flatten().cpu()
         free = torch.ones(2 * self.node_count, dtype=torch.bool)
@@ -231,12 +233,12 @@ class PlaneStress:
     def _load(self, nodes: Tensor, traction: tuple[float, float]) -> Tensor:
         """Forces of the traction on the loaded edges. -> (b, 2 N)"""
         start, end, middle = nodes[:, self.loaded].unbind(2)  # (b, L, 2) each
-        s = _ABSCISSAE.to(self.device)[:, None, None, None]
+        s = self._edge_points
         tangent = (s - 0.5) * start + (s + 0.5) * end - 2 * s * middle  # (3, b, L, 2)
-        length = tangent.norm(dim=-1) * _WEIGHTS.to(self.device)[:, None, None]
+        length = tangent.norm(dim=-1) * self._edge_weights
         s = s[..., 0]
         shares = torch.stack([(part * length).sum(0) for part in (s * (s - 1) / 2, s * (s + 1) / 2, 1 - s * s)], -1)
-        force = shares[..., None] * torch.tensor(traction, dtype=torch.float64, device=self.device)
+        force = torch.stack([component * shares for component in traction], -1)  # (b, L, 3, 2)
         load = nodes.new_zeros(len(nodes), self.node_count, 2)
         for column in range(3):  # a node is the start, end or middle of one edge at most
             load[:, self.loaded[:, column]] += force[:, :, column]

@@ -15,11 +15,9 @@ from hofno.errors import SpecError
 from hofno.spec import TrainSpec, fingerprint
 from hofno.surrogate import find_device
 from hofno.train.loop import Folder, Run, train
+from hofno.train.same_data import remember_data
 from hofno.train.show import choose_show
 from hofno.train.track import make_trackers
-
-ADDED = ("forcing", "batch_of")
-"""Settings that came later: with their default they change no hash, so that earlier runs can be resumed."""
 
 
 def train_spec(settings: dict[str, Any]) -> TrainSpec:
@@ -57,7 +55,7 @@ def fit(
         seed: seed of the data order and of stochastic depth. The weights are the model's own.
         device: "auto", "cpu" or "cuda".
         out: run folder for checkpoints, `metrics.jsonl` and the trained model; None writes nothing.
-        resume: go on from the newest checkpoint in `out`.
+        resume: go on from the newest checkpoint in `out`, with the same model, settings and data.
         progress: show a progress bar.
         track: any of "tensorboard", "wandb" (needs `out`).
         settings: `epochs`, `batch_size`, `lr`, ...: every key of `hofno.spec.TrainSpec`.
@@ -72,10 +70,10 @@ def fit(
     if not resume and any((path / name).exists() for name in ("checkpoints", "model.safetensors", "spec.toml")):
         raise SpecError(f"{path} holds an earlier run; give another out, or resume=True to continue that run")
     path.mkdir(parents=True, exist_ok=True)
-    settled = spec.model_dump(mode="json")
-    settled = {k: v for k, v in settled.items() if k not in ADDED or v != TrainSpec.model_fields[k].default}
+    settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
     run_hash = fingerprint([settled, seed, repr(getattr(model, "config", type(model)))])
     with storage.RunLock(path):
+        remember_data(data, path)
         folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
         trackers = make_trackers(track, path, path.name, spec.model_dump(mode="json"))
         show = choose_show(progress)

@@ -29,13 +29,14 @@ from hofno.evaluation.score import score
 from hofno.spec import TrainSpec
 from hofno.surrogate import Surrogate
 from hofno.train import state as checkpoint
+from hofno.train.feed import Feed, make_feed
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast, precision
 from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
-from hofno.train.tasks import check_fit, check_task, make_task, normalisers
+from hofno.train.tasks import check_fit, check_task, normalisers
 from hofno.train.track import JsonLines, Tracker
 
 
@@ -86,11 +87,10 @@ def train(
 ) -> Run:
     """Train `model` in place and return it with its normalisers and history."""
     show = show or Silent()
-    for name, part in (("train", data.train), ("valid", data.valid)):
-        refuse_not_finite(part.x, f"{name}.x")
-        refuse_not_finite(part.y, f"{name}.y")
-        if part.coords is not None:
-            refuse_not_finite(part.coords, f"{name}.coords")
+    for name, split in (("train", data.train), ("valid", data.valid)):
+        for key, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
+            if part is not None:
+                refuse_not_finite(part, f"{name}.{key}")
     check_task(data, spec)
     model.to(device).train()
     inputs, targets = normalisers(data, spec)
@@ -106,11 +106,12 @@ def train(
         rows: list[Tracker] = list(trackers or [])
         if folder is not None:
             rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
-        task = make_task(data, spec, inputs, targets, device)
-        scale = targets.to(device).shaped(data.train.y.ndim - 2)
-        step = Step(model, optimisers, state.average, task, scale, spec)
+        feed = make_feed(data, spec, inputs, targets, device)
+        show.note(feed.place)
+        scale = targets.to(device).shaped(len(data.train.parts.y.shape) - 2)
+        step = Step(model, optimisers, state.average, feed.task, scale, spec)
         try:
-            _epochs(state, step, surrogate, data, spec, seed, folder, show, rows, stop, label)
+            _epochs(state, step, feed, surrogate, data, spec, seed, folder, show, rows, stop, label)
         finally:
             for tracker in rows:
                 tracker.close()
@@ -121,6 +122,7 @@ def train(
 def _epochs(
     state: TrainState,
     step: Step,
+    feed: Feed,
     surrogate: Surrogate,
     data: Dataset,
     spec: TrainSpec,
@@ -133,7 +135,7 @@ def _epochs(
 ) -> None:
     """Run the epochs that remain."""
     at, device = state.position, step.device
-    items = step.task.items
+    items = feed.items
     batches = math.ceil(items / spec.batch_size)
     total = spec.epochs * batches
     show.start(label, total, at.step)
@@ -149,11 +151,11 @@ def _epochs(
         return f"continue with: {folder.again}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
-        order = epoch_order(seed, at.epoch, items).to(device)
+        order = epoch_order(seed, at.epoch, items)
         step.loss_sum.fill_(at.loss_sum)
-        for index in range(at.batch, batches):
+        for index, chosen in enumerate(feed.batches(order, spec.batch_size, at.batch), at.batch):
             step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))
-            step(order[index * spec.batch_size : (index + 1) * spec.batch_size])
+            step(chosen)
             at.step += 1
             at.batch = index + 1
             stopping = stop.is_set()

@@ -1,4 +1,4 @@
-r"""Optimisers: AdamW, and Muon for the matrices of the blocks with AdamW for the rest.
+r"""Optimisers: AdamW, and Muon or SOAP (`hofno.train.soap`) for the matrices of the blocks with AdamW for the rest.
 
 Muon replaces the momentum-averaged gradient M of a matrix by the nearest semi-orthogonal matrix, reached with five
 steps of an odd quintic Newton-Schulz iteration X <- a X + (b XX' + c (XX')^2) X, and steps by it times
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.spec import TrainSpec
+from hofno.train.soap import Soap
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 STEPS = 5
@@ -58,15 +59,19 @@ class Muon(torch.optim.Optimizer):
                     p.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(change * group["lr"])
 
 
+def is_matrix_of_a_block(name: str, p: nn.Parameter) -> bool:
+    """Whether a parameter maps channels to channels inside a block. Biases and scales of m factors, (m, c), do not."""
+    return p.ndim == 2 and "blocks." in name and name.endswith("weight")
+
+
 class Optimisers:
     """One or two optimisers that step together; peak rates are kept, current ones follow the schedule."""
 
     def __init__(self, model: nn.Module, spec: TrainSpec, device: torch.device) -> None:
-        muon: list[nn.Parameter] = []
+        matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for name, p in model.named_parameters():
-            use_muon = spec.optimiser == "muon" and p.ndim == 2 and "blocks." in name
-            (muon if use_muon else rest).append(p)
+            (matrices if spec.optimiser != "adamw" and is_matrix_of_a_block(name, p) else rest).append(p)
         on_gpu = device.type == "cuda"
 
         def lr(value: float) -> float | Tensor:
@@ -76,9 +81,10 @@ class Optimisers:
         self.each: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=True, capturable=on_gpu)
         ]
-        if muon:
-            self.peaks.append(spec.muon_lr)
-            self.each.append(Muon(muon, lr(spec.muon_lr), weight_decay=spec.weight_decay))
+        if matrices:
+            kind, peak = (Muon, spec.muon_lr) if spec.optimiser == "muon" else (Soap, spec.soap_lr)
+            self.peaks.append(peak)
+            self.each.append(kind(matrices, lr(peak), weight_decay=spec.weight_decay))
 
     def set_rate(self, fraction: float) -> None:
         for optimiser, peak in zip(self.each, self.peaks, strict=True):

@@ -2,14 +2,17 @@ r"""Learning rate over the steps, as a fraction of its peak.
 
     constant   1
     cosine     f + (1 - f) (1 + cos(pi s)) / 2,  s from 0 to 1 after the warm-up
+    wsd        1 up to the last fifth of the steps, then a straight fall to f
     onecycle   cosine rise from 1/25 over the warm-up (0.3 of the steps unless given), then cosine fall to f
 
-with f = `final`. A warm-up rises linearly from 0 (constant and cosine).
+with f = `final`. A warm-up rises linearly from 0 (all but onecycle).
 """
 
 from __future__ import annotations
 
 import math
+
+STABLE = 0.8
 
 
 def rate(kind: str, step: int, total: int, warmup: float, final: float) -> float:
@@ -24,6 +27,9 @@ def rate(kind: str, step: int, total: int, warmup: float, final: float) -> float
         return (step + 1) / (rise + 1)
     if kind == "constant":
         return 1.0
+    if kind == "wsd":
+        start = max(rise, STABLE * total)
+        return 1.0 - (1.0 - final) * max(step - start, 0.0) / max(total - start, 1.0)
     return final + (1.0 - final) * _half_cosine((step - rise) / max(total - rise, 1.0))
 
 

@@ -10,13 +10,14 @@ r"""What a training step learns from: pairs of fields, or windows of trajectorie
 The loss of a batch is the mean over its windows. The published protocol sums over the steps of a trajectory: the same
 up to a constant factor, which AdamW does not see (but for its epsilon).
 
-All data lie standardised on the device and a batch is named by indices alone, so that a step has the same shapes each
-time and can be captured.
+What a task is given lies standardised on the device and a batch is named by indices alone, so that a step has the same
+shapes each time and can be captured. It is all data, or room for one batch, see `hofno.train.feed`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -24,12 +25,15 @@ from torch import Tensor, nn
 
 from hofno.data.dataset import Dataset
 from hofno.data.normalise import ChannelNormaliser, Normaliser
+from hofno.data.ondisk import JoinedArray, Values, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import Points
+from hofno.geometry import Geometry, Points
 from hofno.models.registry import MODELS, check_geometry, model_name
+from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
+from hofno.train.augment import Moved, augmentation, check_augment, unmoved
 
 Model = Callable[..., Tensor]
 
@@ -48,13 +52,13 @@ class Task(Protocol):
 class Pairs:
     """Inputs x (n, c, *grid) to targets y (n, c', *grid)."""
 
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y = x, y
+    def __init__(self, x: Tensor, y: Tensor, moved: Moved = unmoved) -> None:
+        self.x, self.y, self.moved = x, y, moved
         self.items, self.device = len(x), x.device
 
     def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
-        target = self.y.index_select(0, indices)
-        return model(self.x.index_select(0, indices)), target
+        x, target = self.moved(self.x.index_select(0, indices), self.y.index_select(0, indices))
+        return model(x), target
 
 
 class Clouds:
@@ -75,40 +79,41 @@ class Clouds:
 class TeacherForced:
     """All windows of a batch of trajectories, (n, t, *grid)."""
 
-    def __init__(self, frames: Tensor, history: int) -> None:
-        self.frames, self.history = frames, history
+    def __init__(self, frames: Tensor, history: int, moved: Moved = unmoved) -> None:
+        self.frames, self.history, self.moved = frames, history, moved
         self.items, self.device = len(frames), frames.device
 
     def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = self.frames.index_select(0, indices)  # (b, t, *grid)
+        (chosen,) = self.moved(self.frames.index_select(0, indices))  # (b, t, *grid)
         return model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1)[:, None]
 
 
 class SingleWindows:
     """Windows of all trajectories, (n, t, *grid): number i is for frame history + i % w of trajectory i // w."""
 
-    def __init__(self, frames: Tensor, history: int) -> None:
+    def __init__(self, frames: Tensor, history: int, moved: Moved = unmoved) -> None:
         self.rows, self.history, self.length = frames.flatten(0, 1), history, frames.shape[1]
+        self.moved = moved
         self.each = self.length - history
         self.items, self.device = len(frames) * self.each, frames.device
-        self.ahead = torch.arange(history, device=self.device)
+        self.ahead = torch.arange(history + 1, device=self.device)
 
     def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
         first = indices // self.each * self.length + indices % self.each  # row of the window's first frame
-        x = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())
-        target = self.rows.index_select(0, first + self.history)[:, None]
-        return model(x.unflatten(0, (-1, self.history))), target
+        rows = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())
+        (window,) = self.moved(rows.unflatten(0, (-1, self.history + 1)))
+        return model(window[:, : self.history]), window[:, self.history :]
 
 
 class FreeRunning:
     """A batch of trajectories, (n, t, *grid), rolled out from their first frames."""
 
-    def __init__(self, frames: Tensor, history: int) -> None:
-        self.frames, self.history = frames, history
+    def __init__(self, frames: Tensor, history: int, moved: Moved = unmoved) -> None:
+        self.frames, self.history, self.moved = frames, history, moved
         self.items, self.device = len(frames), frames.device
 
     def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = self.frames.index_select(0, indices)
+        (chosen,) = self.moved(self.frames.index_select(0, indices))
         target = chosen[:, self.history :]
         predicted = roll_out(model, chosen[:, : self.history], target.shape[1])
         return predicted.flatten(0, 1)[:, None], target.flatten(0, 1)[:, None]
@@ -119,17 +124,17 @@ def windows(frames: Tensor, history: int) -> Tensor:
     return frames[:, :-1].unfold(1, history, 1).movedim(-1, 2).flatten(0, 1)
 
 
-def _fit(u: Tensor, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
+def _fit(u: Values, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
     if u.shape[1] == 0:
         return ChannelNormaliser.identity(0)
-    if mask is not None:
-        u = u.movedim(1, -1)[mask]  # (points that are there, c)
-    return ChannelNormaliser.fit(u) if spec.normaliser == "channel" else PointwiseNormaliser.fit(u, spec.normaliser)
+    if spec.normaliser == "channel":
+        return ChannelNormaliser.fit(u, mask)
+    return PointwiseNormaliser.fit(u, spec.normaliser)
 
 
 def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]:
     """Of inputs and of targets. The frames of a trajectory are one quantity and have one mean and deviation."""
-    split, same = data.train, ChannelNormaliser.identity
+    split, same = data.train.parts, ChannelNormaliser.identity
     if data.rollout is None:
         inputs = _fit(split.x, spec, split.mask) if spec.normalise_inputs else same(split.x.shape[1])
         targets = _fit(split.y, spec, split.mask) if spec.normalise_targets else same(split.y.shape[1])
@@ -145,35 +150,75 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
     return one.repeated(data.rollout.history), one
 
 
-def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Task:
-    """The task of a dataset, standardised and on the device."""
-    split = data.train
+@dataclass(frozen=True)
+class Column:
+    """One argument of a task: what it is made of, and how physical numbers are standardised."""
+
+    values: Values
+    encode: Callable[[Tensor], Tensor]
+
+    def on(self, device: torch.device) -> Tensor:
+        """All of it on the device, standardised there some samples at a time."""
+        whole = torch.empty(self.values.shape, dtype=self.dtype, device=device)
+        for rows in ranges(self.values.shape):
+            whole[rows] = self.encode(self.values[rows].to(device))
+        return whole
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype if isinstance(self.values, Tensor) else torch.float32
+
+
+def columns(data: Dataset, inputs: Normaliser, targets: Normaliser) -> list[Column]:
+    """What the task of a dataset is given, in physical units and where it lies."""
+    x, y, coords, mask = data.train.parts
+    if data.rollout is not None:
+        return [Column(JoinedArray((x, y)), targets.encode)]  # frames, (n, t, *grid)
+    found = [Column(x, inputs.encode), Column(y, targets.encode)]
     if isinstance(data.grid, Points):
-        assert split.coords is not None
-        coords, mask = data.grid.to_unit(split.coords.to(device)), None if split.mask is None else split.mask.to(device)
-        return Clouds(inputs.encode(split.x).to(device), targets.encode(split.y).to(device), coords, mask)
+        assert coords is not None
+        found.append(Column(coords, data.grid.to_unit))
+        found += [] if mask is None else [Column(mask, lambda part: part)]
+    return found
+
+
+def task_over(data: Dataset, spec: TrainSpec, parts: Sequence[Tensor], inputs: Normaliser, targets: Normaliser) -> Task:
+    """The task of a dataset over samples of it that these have standardised, one tensor for each of its columns."""
+    if isinstance(data.grid, Points):
+        return Clouds(*parts[:3], mask=parts[3] if len(parts) > 3 else None)
+    moved: Moved = unmoved
+    if spec.augment:
+        standardised = [inputs, targets] if data.rollout is None else [targets]
+        moved = augmentation(data, standardised, parts[0].device)
     if data.rollout is None:
-        return Pairs(inputs.encode(split.x).to(device), targets.encode(split.y).to(device))
+        return Pairs(*parts, moved=moved)
     kinds = {
         ("teacher", "trajectories"): TeacherForced,
         ("teacher", "windows"): SingleWindows,
         ("free", "trajectories"): FreeRunning,
     }
-    frames = torch.cat((split.x.to(device), split.y.to(device)), 1)
-    frames.sub_(targets.mean.to(device)).div_(targets.std.to(device))
-    return kinds[spec.forcing, spec.batch_of](frames, data.rollout.history)
+    return kinds[spec.forcing, spec.batch_of](*parts, data.rollout.history, moved)
+
+
+def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Task:
+    """The task of a dataset, all of it standardised and on the device."""
+    inputs, targets = inputs.to(device), targets.to(device)
+    parts = [column.on(device) for column in columns(data, inputs, targets)]
+    return task_over(data, spec, parts, inputs, targets)
 
 
 def check_task(data: Dataset, spec: TrainSpec) -> None:
     """Refuse settings that the data do not have or that contradict each other."""
-    check_settings(spec, data.rollout is not None, isinstance(data.grid, Points))
+    check_settings(spec, data.rollout is not None, data.grid, data.symmetry)
     if len(data.valid) == 0 and spec.select == "best":
         raise SpecError("train.select='best' needs validation samples and there are none; use select='last'")
 
 
-def check_settings(spec: TrainSpec, in_time: bool, at_points: bool) -> None:
+def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Symmetry | None) -> None:
     """Refuse a way of training that means nothing for the problem."""
-    if at_points and (spec.loss == "rel_l2_gradient" or spec.normaliser != "channel"):
+    if spec.augment:
+        check_augment(symmetry, grid, spec.normaliser)
+    if isinstance(grid, Points) and (spec.loss == "rel_l2_gradient" or spec.normaliser != "channel"):
         name = "loss" if spec.loss == "rel_l2_gradient" else "normaliser"
         raise SpecError(
             f"train.{name}={getattr(spec, name)!r} is for grids, and these data are at points; use "

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from hofno import storage
 from hofno.errors import SpecError
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 
 class Tracker(Protocol):
@@ -31,22 +35,29 @@ class JsonLines:
 
 
 class TensorBoard:
-    """Scalars by epoch for TensorBoard; needs the extra `hofno[tracking]`."""
+    """Scalars by epoch for TensorBoard; needs the extra `hofno[tracking]`.
+
+    On resume, points from the first new epoch on are purged: those an earlier process wrote after its last checkpoint.
+    """
 
     def __init__(self, folder: Path) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
             raise SpecError("tracking with tensorboard needs it installed: pip install 'hofno[tracking]'") from None
-        self.writer = SummaryWriter(str(folder / "tensorboard"))
+        self.make_writer = functools.partial(SummaryWriter, str(folder / "tensorboard"))
+        self.writer: SummaryWriter | None = None
 
     def log(self, row: dict[str, Any]) -> None:
+        if self.writer is None:
+            self.writer = self.make_writer(purge_step=row["epoch"])
         for key, value in row.items():
             if key != "epoch" and isinstance(value, int | float):
                 self.writer.add_scalar(key, value, row["epoch"])
 
     def close(self) -> None:
-        self.writer.close()
+        if self.writer is not None:
+            self.writer.close()
 
 
 class WeightsAndBiases:

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from hofno.errors import ShapeError
-from hofno.geometry import ModeSet, wavenumbers
+from hofno.geometry import ModeSet, cached_wavenumbers, wavenumbers
 
 Shape = tuple[int, ...]
 Mirror = Literal["exact", "shifted"]
@@ -79,7 +79,7 @@ class Basis:
     def from_modes(self, spectrum: Tensor, mirror: Mirror = "exact") -> Tensor:
         """The function of the given coefficients at the points, type 2. (b, 2, K1, ..., Kd, c) -> (b, N, c)"""
         self._check(spectrum.shape[:1], "spectrum")
-        later = torch.tensor(self.ks[-1], device=spectrum.device).gt(0).to(spectrum.dtype).unsqueeze(-1)  # (Kd, 1)
+        later = cached_wavenumbers(self.ks[-1:], spectrum).clamp(max=1)  # 1 where k_d > 0, (Kd, 1)
         if mirror == "exact":
             return self._spread(spectrum * (1.0 + later), self.ks, self.matrix)
         shifted = (*(tuple(k + 1 for k in axis) for axis in self.ks[:-1]), self.ks[-1])
@@ -149,7 +149,7 @@ def phases(x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
 def _phases(x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
     real, imaginary = None, None
     for axis, axis_ks in enumerate(ks):
-        turns = x[..., axis, None] * torch.tensor(axis_ks, dtype=x.dtype, device=x.device)
+        turns = x[..., axis, None] * cached_wavenumbers((axis_ks,), x)[:, 0]
         angle = (2 * math.pi) * (turns - turns.detach().round())  # small angles keep their digits
         cos, sin = torch.cos(angle), -torch.sin(angle)  # (b, N, K of the axis)
         if real is None or imaginary is None:
@@ -178,9 +178,7 @@ class _Phases(torch.autograd.Function):
         real, imaginary = matrix.chunk(2, -1)  # cos and -sin of the angle
         d_real, d_imaginary = grads[0].chunk(2, -1)
         d_angle = d_real * imaginary - d_imaginary * real  # (b, N, K)
-        axes = [torch.tensor(axis, dtype=matrix.dtype, device=matrix.device) for axis in ctx.ks]
-        rates = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)  # (K, d)
-        return torch.matmul(d_angle, 2 * math.pi * rates), None
+        return torch.matmul(d_angle, cached_wavenumbers(ctx.ks, matrix)) * (2 * math.pi), None
 
 
 def _gather(u: Tensor, x: Tensor, ks: tuple[Shape, ...]) -> Tensor:

@@ -1,0 +1,94 @@
+"""`hofno evaluate RUN --resolution N`: a run, or all runs of a study, on other grids than they were trained on."""
+
+from __future__ import annotations
+
+import statistics
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from hofno import spec as specs
+from hofno import stages, storage
+from hofno.cli.options import print_table, progress_on
+from hofno.errors import CheckpointError, SpecError
+from hofno.report.resolution import error_against_resolution
+from hofno.surrogate import load
+from hofno.train.show import choose_show
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from hofno.spec import Spec
+
+FILE, FIGURE = "resolution.json", "resolution.svg"
+
+
+def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, Any]) -> None:
+    """Print the errors at each resolution, and write them and their figure unless the data were changed."""
+    if "data.resolution" in changes:
+        raise SpecError("--resolution and --set data.resolution contradict each other; leave one of them out")
+    folders = _folders(run)
+    read = [stages.read_spec(folder) for folder in folders]
+    members = [specs.override(spec, changes) if changes else spec for spec in read]
+    operators = [load(folder, member.device) for folder, member in zip(folders, members, strict=True)]
+    for member, operator in zip(members, operators, strict=True):  # all that can fail early, before anything is solved
+        stages.check_resolutions(member, operator, resolutions)
+    own = all(member.data_hash == spec.data_hash for member, spec in zip(members, read, strict=True))
+    records: list[dict[str, Any]] = []
+    for folder, member, operator in zip(folders, members, operators, strict=True):
+        records.append(stages.evaluate_resolutions(member, operator, resolutions, progress_on(choose_show(True))))
+        _print(folder, records[-1])
+        if own:
+            storage.write_json(folder / FILE, records[-1])
+    if not own:
+        typer.echo("other data than the run's own: nothing is written")
+        return
+    buffer = BytesIO()
+    _figure(members, folders, records).savefig(buffer, format="svg", facecolor="white")
+    storage.write_bytes(run / FIGURE, buffer.getvalue())
+    typer.echo(f"written to {run / FIGURE} and {FILE} beside each model")
+
+
+def _folders(run: Path) -> list[Path]:
+    """The run itself, or the finished runs of a study."""
+    if not (run / "runs").is_dir():
+        return [run]
+    found = sorted(path for path in (run / "runs").iterdir() if path.is_dir() and stages.is_finished(path))
+    if not found:
+        raise CheckpointError(f"the study {run} has no finished run; go on with it: hofno run SPEC --out {run}")
+    return found
+
+
+def _print(folder: Path, record: dict[str, Any]) -> None:
+    errors = {int(n): found["per_sample"]["rel_l2"] for n, found in record["resolutions"].items()}
+    trained = statistics.fmean(errors[record["trained_at"]])
+    rows = [
+        [
+            f"{n}{' (trained)' if n == record['trained_at'] else ''}",
+            f"{statistics.fmean(values):.4g}",
+            f"{statistics.median(values):.4g}",
+            f"{max(values):.4g}",
+            f"{statistics.fmean(values) / trained:.3f}" if trained > 0 else "-",
+        ]
+        for n, values in errors.items()
+    ]
+    title = f"{folder}: rel_l2 of {len(errors[record['trained_at']])} test samples"
+    print_table(title, ["points along each axis", "mean", "median", "worst", "of that where trained"], rows)
+
+
+def _figure(members: list[Spec], folders: list[Path], records: list[dict[str, Any]]) -> Figure:
+    """Runs that differ in their seed alone are one curve; curves of one label are told apart by their folders."""
+    groups: dict[str, list[int]] = {}
+    for index, member in enumerate(members):
+        groups.setdefault(member.model_copy(update={"seed": 0}).run_hash, []).append(index)
+    firsts = [records[group[0]]["label"] for group in groups.values()]
+    curves: dict[str, list[dict[int, float]]] = {}
+    trained: dict[str, int] = {}
+    for first, group in zip(firsts, groups.values(), strict=True):
+        label = first if firsts.count(first) == 1 else f"{first} ({folders[group[0]].name})"
+        found = [records[index]["resolutions"] for index in group]
+        curves[label] = [{int(n): part["metrics"]["rel_l2"] for n, part in each.items()} for each in found]
+        trained[label] = records[group[0]]["trained_at"]
+    return error_against_resolution(curves, trained)

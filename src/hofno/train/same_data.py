@@ -1,0 +1,64 @@
+"""What data a run was started with, so that it never goes on with others.
+
+Shapes, types and the SHA-256 of the numbers of the training and validation splits, with the geometry they lie on. The
+test split is never trained on and may change. Of an array larger than `BUDGET`, samples spread evenly over it stand for
+all: what differs between them is not seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from pathlib import Path
+
+import torch
+
+from hofno import storage
+from hofno.data.dataset import Dataset
+from hofno.data.ondisk import Values
+from hofno.errors import DataError
+from hofno.geometry import describe_geometry
+
+FILE = "data.json"
+BUDGET = 2**26
+"""Bytes that are read of one array."""
+
+
+def remember_data(data: Dataset, folder: Path) -> None:
+    """Note the data of a run in its folder; refuse to continue one whose checkpoints come from others.
+
+    A run from before such notes were taken gets its note now.
+    """
+    found, file = describe_data(data), folder / FILE
+    if not (file.exists() and (folder / "checkpoints").exists()):
+        storage.write_json(file, found)
+        return
+    noted = storage.read_json(file)
+    for part in dict.fromkeys((*noted, *found)):
+        was, now = noted.get(part, "nothing"), found.get(part, "nothing")
+        if was != now:
+            raise DataError(
+                f"the run in {folder} was started with other data: {part} was {was} and is {now}; resume it with "
+                "those data, or start a new run with another out"
+            )
+
+
+def describe_data(data: Dataset) -> dict[str, str]:
+    """Every part of the data that training depends on, in a few words."""
+    found = {"geometry": str(describe_geometry(data.grid))}
+    if data.rollout is not None:
+        found["rollout"] = str(data.rollout)
+    for name, split in (("train", data.train), ("valid", data.valid)):
+        for part, values in split.parts._asdict().items():
+            if values is not None:
+                found[f"{name}.{part}"] = describe_values(values)
+    return found
+
+
+def describe_values(values: Values) -> str:
+    """Type, shape and the first 16 hexadecimal digits of the SHA-256 of the numbers, or of samples spread over them."""
+    samples, each = values.shape[0], 4 * math.prod(values.shape[1:])
+    kept = min(samples, max(2, BUDGET // max(1, each)))
+    some = values[torch.arange(kept) * (samples - 1) // max(1, kept - 1)].cpu()
+    digits = hashlib.sha256(some.numpy().tobytes()).hexdigest()[:16]
+    return f"{str(some.dtype).removeprefix('torch.')} {tuple(values.shape)} {digits}"

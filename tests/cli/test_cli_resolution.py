@@ -1,0 +1,131 @@
+"""`hofno evaluate --resolution`: a run and a study on grids they were not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import Result
+
+from hofno import storage
+
+Hofno = Callable[..., Result]
+Refused = Callable[..., str]
+
+DARCY = """
+label = "HO-FNO order 2"
+
+[data]
+problem = "darcy"
+resolution = 9
+solver_resolution = 17
+train = 6
+valid = 2
+test = 3
+
+[model]
+name = "hofno"
+modes = [3, 3]
+width = 4
+depth = 1
+order = 2
+domain_padding = 0.5
+
+[train]
+epochs = 1
+batch_size = 3
+
+[[compare]]
+label = "FNO"
+[compare.set]
+"model.name" = "fno"
+
+[sweep]
+seed = [0, 1]
+"""
+
+
+@pytest.fixture
+def darcy(folder: Path) -> Path:
+    (folder / "darcy.toml").write_text(DARCY)
+    return folder / "darcy.toml"
+
+
+def test_a_run(hofno: Hofno, darcy: Path, folder: Path) -> None:
+    assert hofno("train", darcy, "--out", "run").exit_code == 0
+    own = storage.read_json(folder / "run" / "evaluation.json")
+    result = hofno("evaluate", "run", "--resolution", 17, "--resolution", 5)
+    assert result.exit_code == 0, (result.output, result.exception)
+    found = storage.read_json(folder / "run" / "resolution.json")
+    assert found["trained_at"] == 9
+    assert sorted(map(int, found["resolutions"])) == [5, 9, 17]
+    at = found["resolutions"]
+    assert at["9"]["metrics"] == own["metrics"]  # the very same test samples
+    assert at["9"]["per_sample"]["rel_l2"] == own["per_sample"]["rel_l2"]
+    assert at["17"]["metrics"]["rel_l2"] != at["9"]["metrics"]["rel_l2"]
+    assert "9 (trained)" in result.stdout
+    for n in ("5", "9", "17"):
+        assert f"{at[n]['metrics']['rel_l2']:.4g}" in result.stdout
+    assert b"<svg" in (folder / "run" / "resolution.svg").read_bytes()
+    assert hofno("check", "run").exit_code == 0
+    other = hofno("evaluate", "run", "--set", "data.resolution=17")
+    assert f"{at['17']['metrics']['rel_l2']:.6g}" in other.stdout  # as data that the problem makes there
+
+
+def test_a_study_is_one_figure(hofno: Hofno, darcy: Path, folder: Path) -> None:
+    assert hofno("run", darcy, "--out", "study").exit_code == 0
+    result = hofno("evaluate", "study", "--resolution", 17)
+    assert result.exit_code == 0, (result.output, result.exception)
+    runs = sorted((folder / "study" / "runs").iterdir())
+    assert len(runs) == 4
+    assert all((run / "resolution.json").exists() for run in runs)
+    assert (folder / "study" / "resolution.svg").exists()
+    assert result.stdout.count("(trained)") == 4
+
+
+def test_other_data_write_nothing(hofno: Hofno, darcy: Path, folder: Path) -> None:
+    assert hofno("train", darcy, "--out", "run").exit_code == 0
+    result = hofno("evaluate", "run", "--resolution", 17, "--set", "data.test=2")
+    assert "rel_l2 of 2 test samples" in result.stdout
+    assert "nothing is written" in result.stdout
+    assert not (folder / "run" / "resolution.json").exists()
+
+
+def test_a_problem_that_solves_on_its_own_grid(hofno: Hofno, folder: Path) -> None:
+    assert hofno("train", "tiny.toml", "--out", "run").exit_code == 0
+    result = hofno("evaluate", "run", "--resolution", 20)
+    assert result.exit_code == 0, (result.output, result.exception)
+    own = storage.read_json(folder / "run" / "evaluation.json")
+    found = storage.read_json(folder / "run" / "resolution.json")["resolutions"]
+    assert found["16"]["metrics"] == own["metrics"]
+
+
+@pytest.mark.parametrize("normaliser", ["pixel", "column"])
+def test_statistics_of_places_are_refused(hofno: Hofno, refused: Refused, darcy: Path, normaliser: str) -> None:
+    out = f"run-{normaliser}"
+    assert hofno("train", darcy, "--out", out, "--set", f"train.normaliser={normaliser}").exit_code == 0
+    for asked in (("--resolution", 17), ("--set", "data.resolution=17")):
+        text = refused("evaluate", out, *asked)
+        assert "its grid (9, 9); got a grid (17, 17)" in text
+        assert "train.normaliser='channel'" in text
+    assert hofno("evaluate", out, "--resolution", 9).exit_code == 0
+
+
+def test_what_cannot_be_asked_for(hofno: Hofno, refused: Refused, darcy: Path, folder: Path) -> None:
+    assert hofno("train", darcy, "--out", "run").exit_code == 0
+    assert "one of 17, 9, 5, 3, 2; got 7" in refused("evaluate", "run", "--resolution", 7)
+    assert "modes[0]=3" in refused("evaluate", "run", "--resolution", 2)
+    assert "contradict" in refused("evaluate", "run", "--resolution", 17, "--set", "data.resolution=5")
+    (folder / "empty" / "runs").mkdir(parents=True)
+    assert "no finished run" in refused("evaluate", "empty", "--resolution", 17)
+
+
+def test_points_have_no_resolution(hofno: Hofno, refused: Refused, folder: Path) -> None:
+    (folder / "cloud.toml").write_text(
+        '[data]\nproblem = "elasticity"\ntrain = 2\nvalid = 1\ntest = 1\n'
+        '[model]\nname = "geofno"\nmodes = [3, 3]\nwidth = 4\ndepth = 1\n[train]\nepochs = 1\n'
+    )
+    done = hofno("train", "cloud.toml", "--out", "cloud")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert "the grid of problem 'elasticity' is fixed" in refused("evaluate", "cloud", "--resolution", 17)

@@ -1,0 +1,77 @@
+"""Motions of samples: those of a problem commute with its solver, and a grid that does not fit is refused."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+import torch
+from torch import Tensor
+
+from hofno.errors import SpecError
+from hofno.problems.navier_stokes import NavierStokesFlow
+from hofno.problems.symmetry import Motion, Symmetry, driven_flow, square
+from hofno.solvers.darcy import solve_darcy
+
+FLOW = NavierStokesFlow(samples=1, resolution=16, solver_resolution=16, viscosity=1e-3)  # pyright: ignore[reportCallIssue]
+
+
+def moved(w: Tensor, motion: Motion, slide: tuple[int, int] = (0, 0)) -> Tensor:
+    """w'(i, j) = sign * w(M (i, j) + s), one point at a time."""
+    n, m = w.shape[-2:]
+    (a, b), (c, d) = motion.matrix
+    s, t = motion.points((n, m))
+    s, t = s + slide[0], t + slide[1]
+    out = torch.empty_like(w)
+    for i in range(n):
+        for j in range(m):
+            out[..., i, j] = motion.sign * w[..., (a * i + b * j + s) % n, (c * i + d * j + t) % m]
+    return out
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("motion", driven_flow().motions)
+@pytest.mark.parametrize("steps", [0, 5])
+def test_the_flow_of_a_moved_field_is_the_moved_flow(motion: Motion, steps: int) -> None:
+    solver = FLOW.solver()
+    w = solver.field_of(FLOW.initial_modes(0, 1, solver)) * 20  # advection matters
+    slide = driven_flow().slide
+    assert slide is not None
+    along = (steps * slide[0], steps * slide[1])
+    later = solver.advance(w, 0.2)
+    assert difference(later, w) > 0.1
+    assert difference(solver.advance(moved(w, motion, along), 0.2), moved(later, motion, along)) < 1e-11
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Motion(matrix=((0, 1), (1, 0)), sign=-1),  # without its shift
+        Motion(matrix=((-1, 0), (0, -1)), shift=(Fraction(3, 4), Fraction(0))),
+        Motion(matrix=((0, 1), (1, 0)), shift=(Fraction(1, 2), Fraction(0))),  # without its sign
+    ],
+)
+def test_other_motions_change_the_flow(wrong: Motion) -> None:
+    solver = FLOW.solver()
+    w = solver.field_of(FLOW.initial_modes(0, 1, solver)) * 20
+    assert difference(solver.advance(moved(w, wrong), 0.2), moved(solver.advance(w, 0.2), wrong)) > 1e-3
+
+
+@pytest.mark.parametrize("scheme", ["published", "finite_volume"])
+def test_darcy_has_the_symmetries_of_the_square(scheme: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a = torch.where(torch.rand(1, 21, 21, generator=generator, dtype=torch.float64) > 0.5, 12.0, 3.0)
+    u = solve_darcy(a, scheme=scheme)  # pyright: ignore[reportArgumentType]
+    motions = square().motions
+    assert len({tuple(moved(a, m).flatten().tolist()) for m in motions}) == 8
+    for motion in motions:
+        assert difference(solve_darcy(moved(a, motion), scheme=scheme), moved(u, motion)) < 1e-6  # pyright: ignore
+
+
+@pytest.mark.parametrize(("symmetry", "shape"), [(driven_flow(), (18, 18)), (square(), (8, 9))])
+def test_a_grid_that_points_leave_is_refused(symmetry: Symmetry, shape: tuple[int, int]) -> None:
+    with pytest.raises(SpecError, match="square grid"):
+        symmetry.check(shape)
