@@ -14,24 +14,25 @@ import torch
 from pydantic import ValidationError
 from scipy.interpolate import CubicSpline
 
-from hofno.errors import DataError, SolverError
+import hofno
+from hofno.data.dataset import split_of
+from hofno.data.normalise import ChannelNormaliser
+from hofno.errors import DataError, SolverError, SpecError
+from hofno.evaluation.score import score
+from hofno.geometry import Grid
 from hofno.problems import plasticity as module
+from hofno.problems import pressed as pressed_module
 from hofno.problems.base import Arrays, ignore_progress
-from hofno.problems.plasticity import (
-    CARD,
-    FILE,
-    KNOTS,
-    Plasticity,
-    Pressed,
-    published_normaliser,
-    read_published,
-    reference_nodes,
-)
+from hofno.problems.plasticity import CARD, KNOTS, Plasticity
+from hofno.problems.pressed import FILE, Pressed, published_normaliser, read_published, reference_nodes
 from hofno.solvers.plasticity import Blocks
+from hofno.surrogate import Surrogate
+
+SMALL: dict[str, Any] = {"train": 3, "valid": 2, "test": 1, "coarsen": 10, "refine": 1}
 
 
 def small(**changes: Any) -> Plasticity:
-    return Plasticity(**{"train": 3, "valid": 2, "test": 1, "coarsen": 10, **changes})
+    return Plasticity(**{**SMALL, **changes})
 
 
 @pytest.fixture
@@ -62,6 +63,19 @@ class TestDies:
         assert len(np.unique(heights[:, 1:-1].argmin(1))) == 7
         assert np.quantile(spline.max(0), 15 / 16) == pytest.approx(10.8, abs=0.5)  # largest of 16 published ones
 
+    def test_classes_of_sharpness(self) -> None:
+        """By the curvature at the lowest point, from the spline itself; all classes are drawn."""
+        places, found = np.linspace(0, 50, 20001), set()
+        for sample in range(60):
+            heights = Plasticity().die_heights("train", sample)
+            spline = CubicSpline(KNOTS, heights)
+            curvature = spline(places[spline(places).argmin()], 2)
+            limit = module._class_of(heights)
+            below = max((other for other in module.SHARPNESS if other < limit), default=0.0)
+            assert below - 0.01 < curvature < limit + 0.01
+            found.add(limit)
+        assert found == set(module.SHARPNESS)
+
     def test_streams(self) -> None:
         given = small()
         assert np.array_equal(given.die_heights("train", 3), small(train=9).die_heights("train", 3))
@@ -84,7 +98,7 @@ class TestGenerate:
         heights = given.die_heights("train", 2)
         blocks = given.blocks(np.repeat(heights[:, None], 8, 1))
         for frame in (1, 2):
-            blocks.advance(0.1, given.frame_steps(frame))
+            blocks.advance(0.1, given.frame_steps(frame, module._class_of(heights)))
             x, y = blocks.x[..., 0].numpy()
             expected = np.stack((x - 49.65, y - 0.1))[:, ::-1, ::-1].transpose(0, 2, 1)
             np.testing.assert_allclose(pressed.frames[0, frame, :2], expected, rtol=0, atol=1e-5)
@@ -135,6 +149,7 @@ class TestGenerate:
         assert finer.frames.shape == base.frames.shape
 
     def test_bad_blocks_mean_shorter_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "SHARPNESS", (0.5,))
         wanted = [("train", k) for k in range(3)]
         whole, whole_account = small().simulate_samples(wanted)
         assert np.abs(whole.frames[2, :, 2:]).max() > 0.01  # the die has met a node
@@ -143,7 +158,7 @@ class TestGenerate:
         def picky(self: Blocks) -> torch.Tensor:
             """The third block of the first round has turned over."""
             found = stable(self)
-            if self.steps in (small().frame_steps(1), small().frame_steps(1) + small().frame_steps(2)):
+            if self.steps in (small().frame_steps(1, 0.5), sum(small().frame_steps(f, 0.5) for f in (1, 2))):
                 found[2] = 0
             return found
 
@@ -165,6 +180,7 @@ class TestGenerate:
             small().simulate_samples(wanted)
 
     def test_progress_and_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "SHARPNESS", (0.5,))
         seen: list[tuple[str, int, int]] = []
         small(train=7, valid=2).generate(lambda *args: seen.append(args))
         assert seen == [("generate", 8, 10), ("generate", 10, 10)]
@@ -202,14 +218,16 @@ class TestDescription:
         assert (given.train, given.test, given.channels) == (900, 80, (1, 4))
         assert (given.grid_geometry.shape, given.grid_geometry.periodic) == ((101, 31, 20), False)
         assert all(word in CARD for word in ("Equation", "Cost", "Known flaws", "What is known to differ"))
-        steps = [given.frame_steps(frame) for frame in range(1, 20)]
-        assert steps == sorted(steps)
+        for sharpness in module.SHARPNESS:
+            steps = [given.frame_steps(frame, sharpness) for frame in range(1, 20)]
+            assert steps == sorted(steps)
+        assert given.frame_steps(9, 0.4) < given.frame_steps(9, 0.6) < Plasticity(refine=4).frame_steps(9, 0.6)
 
     def test_bad_parameters(self) -> None:
         for change in (
             {"poisson_ratio": 0.6},
             {"coarsen": 3},
-            {"refine": 4},
+            {"refine": 3},
             {"hourglass": 0.0},
             {"train": 0},
             {"hardening": 1.0},
@@ -230,6 +248,33 @@ class TestDescription:
         assert np.array_equal(pressed.grid().y[1, ..., 2], pressed.frames[1, 2])
         assert np.array_equal(pressed.grid().x[1, 0, :, 0, 4], pressed.die[1])
 
+    def test_frames_of_a_block_are_scored_together(self) -> None:
+        """The relative error of a block is the same in both forms, and not the mean over its frames."""
+        rng = np.random.default_rng(1)
+        frames = rng.random((3, 4, 4, 5, 6), np.float32) * np.arange(1, 5, dtype=np.float32)[:, None, None, None]
+        whole = Pressed(rng.random((3, 5), np.float32), frames)
+        errors = []
+        for form, together in (("volume", 1), ("frames", 4)):
+            split = split_of(whole.arrays(form), together)
+            model = hofno.HOFNO(split.x.shape[1], 4, modes=(2,) * (split.y.ndim - 2), width=4, depth=1)
+            for p in model.parameters():
+                torch.nn.init.zeros_(p)
+            same = [ChannelNormaliser.identity(n) for n in (split.x.shape[1], 4)]
+            same[1] = ChannelNormaliser(torch.full((4,), 0.5), torch.ones(4))  # predicts 0.5 everywhere
+            operator = Surrogate(model, *same, Grid(shape=tuple(split.y.shape[2:]), periodic=False))
+            errors.append(score(operator, split, batch_size=2).rel_l2)
+        torch.testing.assert_close(errors[0], errors[1])
+        assert errors[0].shape == (3,)
+
+    def test_forms(self, brief: None) -> None:
+        volume, frames = (hofno.generate("plasticity", form=form, **SMALL) for form in ("volume", "frames"))
+        assert frames.test.x.shape == (3, 2, 11, 4)
+        assert frames.in_channels == 2
+        assert torch.equal(volume.test.y[0].movedim(-1, 0), frames.test.y)
+        assert frames.test.together == 3
+        with pytest.raises(SpecError, match="form"):
+            hofno.generate("plasticity", form="both")
+
     def test_normaliser(self) -> None:
         die = np.random.default_rng(0).normal(20, 3, (50, 101)).astype(np.float32)
         shift, scale = published_normaliser(die)
@@ -242,7 +287,7 @@ class TestDescription:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
     """The original file in small: 987 samples of 6 x 4 nodes and 2 frames."""
     for name, value in (("COLUMNS", 5), ("ROWS", 3), ("FRAMES", 2)):
-        monkeypatch.setattr(module, name, value)
+        monkeypatch.setattr(pressed_module, name, value)
     rng = np.random.default_rng(0)
     moved = rng.normal(size=(987, 6, 4, 2, 2))
     nodes = reference_nodes().transpose(1, 2, 0)[:, :, None] + moved

@@ -10,7 +10,7 @@ import torch
 
 import hofno
 from hofno.data.normalise import ChannelNormaliser
-from hofno.errors import SpecError
+from hofno.errors import DataError, SpecError
 from hofno.problems.symmetry import driven_flow, square
 from hofno.spec import TrainSpec
 from hofno.train.augment import Augment, augmentation
@@ -113,6 +113,18 @@ def test_augmented_training_resumes_to_the_same_bits(tmp_path: Path, monkeypatch
         weights(tmp_path)
     monkeypatch.undo()
     assert weights(tmp_path, resume=True) == unbroken
+
+
+def test_own_arrays_with_a_symmetry_are_augmented() -> None:
+    x = torch.randn(5, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    own = hofno.from_arrays(x, x.square(), split=(3, 1, 1), symmetry=square())
+    settings = TrainSpec(augment=True)  # pyright: ignore[reportCallIssue]
+    task = make_task(own, settings, *normalisers(own, settings), CPU)
+    torch.manual_seed(0)
+    _, target = task.predict(lambda x: x, torch.zeros(64, dtype=torch.long))
+    assert len({tuple(image.flatten().mul(1e4).round().tolist()) for image in target}) == 8
+    with pytest.raises(DataError, match="regular grids of two axes"):
+        hofno.from_arrays(x[..., 0], x[..., 0], symmetry=square())
 
 
 def test_settings_that_cannot_be_augmented_are_refused() -> None:

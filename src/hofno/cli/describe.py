@@ -90,11 +90,10 @@ def _show_spec(spec: Spec) -> None:
     from hofno.geometry import Points
     from hofno.models.registry import parameter_counts
     from hofno.problems.registry import problem as make_problem
+    from hofno.study import checked_members
     from hofno.surrogate import find_device
 
-    members = spec.members()
-    for member, _ in members:
-        stages.check(member)
+    members = checked_members(spec)
     made = make_problem(spec.data.problem, spec.data.parameters)
     channels_in, channels_out = made.channels
     model = stages.make_model(spec, channels_in, channels_out)

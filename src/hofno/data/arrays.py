@@ -13,6 +13,7 @@ from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.data.ondisk import FileArray, Values, fits, in_memory, joined
 from hofno.errors import DataError
 from hofno.geometry import Grid, Mesh
+from hofno.problems.symmetry import Symmetry
 
 
 def as_float32(values: object, name: str) -> Tensor:
@@ -51,6 +52,7 @@ def from_arrays(
     periodic: bool = False,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int | None = 0,
+    symmetry: Symmetry | None = None,
 ) -> Dataset:
     """A dataset from inputs x (n, c, *grid) and targets y (n, c', *grid), in physical units.
 
@@ -72,6 +74,8 @@ def from_arrays(
         periodic: whether a regular grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test part, as fractions that sum to 1 or as numbers of samples.
         seed: seed of the shuffle before the split; None keeps the given order.
+        symmetry: motions of a plane grid that take samples to samples of the same distribution, for training with
+            `augment`; `hofno.problems.symmetry.square()` are turns and reflections of a square.
     """
     if coords is None:
         whole = _on_grid(x, y, mask)
@@ -86,6 +90,8 @@ def from_arrays(
     for name, part in zip(("x", "y", "coords"), whole.parts[:3], strict=True):
         if part is not None:
             refuse_not_finite(part, name)
+    if symmetry is not None and (coords is not None or len(whole.parts.y.shape) != 4):
+        raise DataError("symmetry is for regular grids of two axes, y (n, channels, h, w) without coords; leave it out")
     counts = _counts(split, len(whole))
     order = torch.arange(len(whole))
     if seed is not None:
@@ -100,7 +106,8 @@ def from_arrays(
     elif coords is not None:
         geometry = Mesh(shape=shape)
     stamp = {"origin": "user", "samples": list(counts), "shuffle_seed": seed}
-    return Dataset(train, valid, test, geometry or Grid(shape=shape, periodic=periodic), origin="user", stamp=stamp)
+    grid = geometry or Grid(shape=shape, periodic=periodic)
+    return Dataset(train, valid, test, grid, origin="user", stamp=stamp, symmetry=symmetry)
 
 
 def _on_grid(x: object | None, y: object, mask: object | None) -> Split:

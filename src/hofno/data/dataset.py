@@ -44,18 +44,22 @@ class Split:
     """Inputs x (n, c, *grid) and targets y (n, c', *grid), physical units, float32.
 
     At points: x (n, c, N), y (n, c', N), coords (n, d, N), and where samples differ in their number of points, a
-    boolean mask (n, N).
+    boolean mask (n, N). Errors are those of `together` consecutive samples as one, such as the frames of one block.
     """
 
-    __slots__ = ("parts",)
+    __slots__ = ("parts", "together")
 
-    def __init__(self, x: Values, y: Values, coords: Values | None = None, mask: Tensor | None = None) -> None:
-        self.parts = Parts(x, y, coords, mask)
+    def __init__(
+        self, x: Values, y: Values, coords: Values | None = None, mask: Tensor | None = None, together: int = 1
+    ) -> None:
+        self.parts, self.together = Parts(x, y, coords, mask), together
         if len(x.shape) < 3 or len(y.shape) < 3 or x.shape[2:] != y.shape[2:]:
             raise DataError(
                 f"x and y must be (n, channels, *grid) on one grid; got x {tuple(x.shape)} and y "
                 f"{tuple(y.shape)}; a single channel needs its axis: y[:, None]"
             )
+        if x.shape[0] % together:
+            raise DataError(f"errors are taken of {together} samples together, and there are {x.shape[0]} of them")
         if x.shape[0] != y.shape[0]:
             raise DataError(f"x has {x.shape[0]} samples and y has {y.shape[0]}; give one target for each input")
         if coords is not None:
@@ -157,10 +161,10 @@ class Dataset:
         return self.train.parts.y.shape[1] if self.rollout is None else 1
 
 
-def split_of(arrays: Arrays) -> Split:
+def split_of(arrays: Arrays, together: int = 1) -> Split:
     """A generated or read split."""
     coords = None if arrays.coords is None else values_of(arrays.coords)
-    return Split(values_of(arrays.x), values_of(arrays.y), coords)
+    return Split(values_of(arrays.x), values_of(arrays.y), coords, together=together)
 
 
 def values_of(array: np.ndarray) -> Values:

@@ -16,9 +16,10 @@ from typing import Any
 from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
 from hofno.errors import SpecError
 from hofno.geometry import Grid
-from hofno.problems import airfoil, darcy, elasticity, pipe
+from hofno.problems import airfoil, darcy, elasticity, pipe, plasticity, pressed
 from hofno.problems.base import Arrays, Rollout
 from hofno.problems.navier_stokes import CARD, read_published
+from hofno.problems.registry import problem as make_problem
 from hofno.problems.symmetry import driven_flow, square
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
 
@@ -30,17 +31,18 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
         problem: name of the benchmark.
         path: the file as it was published, or the folder of the files where there are several.
         options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test; for darcy: resolution,
-            train, valid, test; for the others: train, valid, test.
+            train, valid, test; for plasticity: form, train, valid, test; for the others: train, valid, test.
     """
     if problem not in READERS:
         raise SpecError(f"there is no reader of original files for {problem!r}; there are: {', '.join(READERS)}")
-    known = [name for name in inspect.signature(READERS[problem]).parameters if name not in ("path", "folder")]
+    defaults = {name: value.default for name, value in inspect.signature(READERS[problem]).parameters.items()}
+    known = [name for name in defaults if name not in ("path", "folder")]
     for name, value in options.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(known)}"
             raise SpecError(f"reading {problem!r} has no option {name!r}; {hint}")
-        if type(value) is not int or value < 0:
+        if not isinstance(defaults[name], str) and (type(value) is not int or value < 0):
             raise SpecError(f"{name} is a whole number of at least 0; got {value!r}")
     return READERS[problem](Path(path), **options)
 
@@ -126,10 +128,27 @@ def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200)
     return Dataset(found["train"], found["valid"], found["test"], grid, "original", stamp, airfoil.CARD)
 
 
+def _plasticity(folder: Path, form: str = "volume", train: int = 900, valid: int = 7, test: int = 80) -> Dataset:
+    """Dies and frames of the file; validation samples are those that the published protocol leaves out."""
+    made = make_problem("plasticity", {"form": form})
+    whole = pressed.read_published(folder)
+    found: dict[str, Split] = {}
+    for name, count in (("train", train), ("valid", valid), ("test", test)):
+        held = len(whole[name].die)
+        if not (name != "valid") <= count <= held:
+            raise SpecError(f"the file holds {held} samples for {name}; got {name}={count}")
+        chosen = pressed.Pressed(whole[name].die[:count], whole[name].frames[:count])
+        found[name] = split_of(chosen.arrays(form), made.together)
+    stamp = {"problem": "plasticity", "samples": [train, valid, test], "form": form}
+    parts = found["train"], found["valid"], found["test"]
+    return Dataset(*parts, made.grid_geometry, "original", stamp, plasticity.CARD)
+
+
 READERS: dict[str, Callable[..., Dataset]] = {
     "airfoil": _airfoil,
     "darcy": _darcy,
     "elasticity": _elasticity,
     "navier_stokes": _navier_stokes,
     "pipe": _pipe,
+    "plasticity": _plasticity,
 }

@@ -146,17 +146,17 @@ def _stored(made: Problem, folder: Path, stamp: dict[str, Any]) -> Dataset:
     files = {name: [folder / f"{name}.{part}.npy" for part in _parts(made)] for name in SPLITS}
     if fits(sum(file.stat().st_size for parts in files.values() for file in parts)):
         return _dataset(made, {name: Arrays(*map(read_npy, parts)) for name, parts in files.items()}, stamp)
-    return _of_problem(made, {name: _left(files[name]) for name in SPLITS}, stamp)
+    return _of_problem(made, {name: _left(files[name], made.together) for name in SPLITS}, stamp)
 
 
-def _left(files: list[Path]) -> Split:
+def _left(files: list[Path], together: int) -> Split:
     """A split whose numbers stay in their files."""
     x, y, *coords = map(npy_on_disk, files)
-    return Split(x, y, coords[0] if coords else None)
+    return Split(x, y, coords[0] if coords else None, together=together)
 
 
 def _dataset(made: Problem, arrays: dict[str, Arrays], stamp: dict[str, Any]) -> Dataset:
-    return _of_problem(made, {name: split_of(arrays[name]) for name in SPLITS}, stamp)
+    return _of_problem(made, {name: split_of(arrays[name], made.together) for name in SPLITS}, stamp)
 
 
 def _of_problem(made: Problem, splits: dict[str, Split], stamp: dict[str, Any]) -> Dataset:

@@ -31,7 +31,7 @@ class Scores:
 
 
 def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
-    """Errors of every sample of a split; of a rollout, over all its frames together."""
+    """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames."""
     channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
     steps = None if surrogate.rollout is None else shape[1]
     if steps is None and shape[1] != channels:
@@ -44,10 +44,12 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
         kinds = ("a grid", "points") if at_points else ("points", "a grid")
         raise ShapeError(f"the model was trained on {kinds[0]} and these data are on {kinds[1]}; give data of its kind")
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
-    for part in split.batches(batch_size):
+    for part in split.batches(-(-batch_size // split.together) * split.together):
         y = part.y
         p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
+        if split.together > 1:
+            p, y = (fields.unflatten(0, (-1, split.together)) for fields in (p, y))
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
         if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
             share = part.mask.double().mean(1)

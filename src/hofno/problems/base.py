@@ -91,6 +91,11 @@ class Problem(BaseModel):
         return None
 
     @property
+    def together(self) -> int:
+        """Consecutive samples whose errors are taken as one."""
+        return 1
+
+    @property
     def windows(self) -> int:
         """Frames of a training sample that are learnt; 1 for a steady problem."""
         return 1

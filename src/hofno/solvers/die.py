@@ -35,14 +35,14 @@ class Die:
         self.start, self.end, self.speed = float(points[0]), float(points[-1]), float(speed)
         knots = points[2:-2]
         basis = _powers(points, knots)
-        self._knots = torch.from_numpy(knots).to(device)
-        self._coefficients = torch.from_numpy(np.linalg.solve(basis, heights)).to(device)  # (n, b)
+        self.knots = torch.from_numpy(knots).to(device)
+        self.coefficients = torch.from_numpy(np.linalg.solve(basis, heights)).to(device).contiguous()  # (n, b)
 
     def height(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """S and S' at x. (i, b) -> (i, b), (i, b)"""
         inside = x.clamp(self.start, self.end)
-        c = self._coefficients
-        beyond = (inside[..., None, :] - self._knots[:, None]).clamp_min_(0)  # (i, k, b)
+        c = self.coefficients
+        beyond = (inside[..., None, :] - self.knots[:, None]).clamp_min_(0)  # (i, k, b)
         squared = beyond * beyond * c[4:]
         slope = (3 * inside * c[3] + 2 * c[2]) * inside + c[1] + 3 * squared.sum(-2)
         height = ((inside * c[3] + c[2]) * inside + c[1]) * inside + c[0] + (squared * beyond).sum(-2)

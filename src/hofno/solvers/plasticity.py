@@ -14,6 +14,10 @@ element, is resisted by a force that is linear in its amplitude up to a limit: e
 material. It is orthogonal to linear fields, so that patches stay exact. Time is central differences, v half a step
 before x.
 
+Nodes of the top row never enter the die; between them its edges may, by ALLOWANCE: where the die is rounder than an
+edge can be, keeping the whole edge out would hold the block away from the die by as much. A step reads nothing back, so
+that a CUDA graph holds it; on a GPU it is one pass over the elements and one over the nodes (`plasticity_kernels`).
+
 Units: mm, ms, kg and therefore kN and GPa. Arrays: (2, J, I, b), rows J upwards, columns I along x, blocks b last, so
 that all work is on long rows; element arrays are (e) = (J - 1, I - 1, b).
 """
@@ -21,14 +25,22 @@ that all work is on long rows; element arrays are (e) = (J - 1, I - 1, b).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.die import Die
 from hofno.solvers.perfect_plastic import PerfectPlastic
+
+ALLOWANCE = 0.035
+"""How deep an edge of the top may be in the die, mm, before its nodes are pushed back."""
+
+PLACES = 3
+"""Inner places of an edge at which it is looked at."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,7 @@ class Blocks:
         thickness: initial, mm.
         device: where the work is done.
 
-    Good values: hourglass=0.5; steps of `advance` such that they are below `stable_step` at its end.
+    Good values: hourglass=0.15; steps of `advance` such that they are below `stable_step` at its end.
     """
 
     def __init__(
@@ -74,7 +86,7 @@ class Blocks:
         die: Die | None = None,
         held: Tensor | None = None,
         velocity: Tensor | None = None,
-        hourglass: float = 0.5,
+        hourglass: float = 0.15,
         thickness: float = 1.0,
         device: str | torch.device = "cpu",
     ) -> None:
@@ -100,38 +112,49 @@ class Blocks:
         kept = torch.zeros_like(nodes, dtype=torch.bool) if held is None else held.to(self.device)
         self._supports = torch.where(kept, start, 0.0)[..., None] if bool((kept & (start != 0)).any()) else None
         self._free = (~kept)[..., None]
-        self._inverse = torch.where(kept, 0.0, 1 / mass)[..., None]
+        self.inverse_mass = torch.where(kept, 0.0, 1 / mass)[..., None]
         self.x, self.v = (part[..., None].repeat(1, 1, 1, count) for part in (nodes, start))
         self.force = torch.zeros_like(self.x)  # of stress and hourglass, against the motion of nodes
         elements = (rows - 1, columns - 1, count)
         self.p, self.q, self.s = (nodes.new_zeros(elements) for _ in range(3))
         self.thickness = nodes.new_full(elements, thickness)
-        self._part = hourglass
-        self._hourglass, self._hourglass_work = (nodes.new_zeros(2, *elements) for _ in range(2))
-        self._plastic_work = nodes.new_zeros(elements)
-        self._impact, self._external = nodes.new_zeros(count), nodes.new_zeros(count)
-        self._depth = nodes.new_zeros(())
+        self.hourglass_part = hourglass
+        self.hourglass = nodes.new_zeros(2, *elements)
+        self.hourglass_work, self.plastic_work = (nodes.new_zeros(elements) for _ in range(2))
+        self.impact, self.die_work = (nodes.new_zeros(columns, count) for _ in range(2))  # by columns of the top
+        self._support_work = nodes.new_zeros(count)
+        self.depth = nodes.new_zeros(())  # that the die has come down
 
     @torch.no_grad()
     def advance(self, time: float, steps: int) -> None:
         """Go on by `time` ms in so many steps. A step is not checked: see `stable_step` and `energies`."""
         if not (math.isfinite(time) and time > 0 and steps >= 1):
             raise SolverError(f"time and steps must be positive; got {time} and {steps}")
-        dt, left = time / steps, steps
+        dt = time / steps
+        step = self._step_of(dt)
         if self.device.type == "cuda" and steps > 3:
-            for _ in range(2):  # libraries set themselves up outside the graph
-                self._advance(dt)
-            torch.cuda.synchronize(self.device)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
-                self._advance(dt)
-            for _ in range(steps - 2):
-                graph.replay()
-            torch.cuda.synchronize(self.device)  # before the graph goes
-            left = 0
-        for _ in range(left):
-            self._advance(dt)
+            with torch.cuda.device(self.device):
+                for _ in range(2):  # libraries set themselves up outside the graph
+                    step()
+                torch.cuda.synchronize()
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph):
+                    step()
+                for _ in range(steps - 2):
+                    graph.replay()
+                torch.cuda.synchronize()  # before the graph goes
+        else:
+            for _ in range(steps):
+                step()
         self.steps += steps
+
+    def _step_of(self, dt: float) -> Callable[[], None]:
+        """What one step calls: the fused kernels where they run."""
+        if self._supports is None and fused_runs_on(self.x):
+            from hofno.solvers.plasticity_kernels import FusedStep
+
+            return FusedStep(self, dt)
+        return lambda: self._advance(dt)
 
     def stable_step(self) -> Tensor:
         """The largest stable step of each block as it is now: least height of an element / wave speed, less 10 %. (b,)
@@ -152,20 +175,20 @@ class Blocks:
         return Energies(
             kinetic=(self.mass / 2 * self._free * self.v**2).sum((0, 1, 2)),
             elastic=(density * volume).sum((0, 1)),
-            plastic=self.material.yield_stress**2 * self._plastic_work.sum((0, 1)),
-            hourglass=self._hourglass_work.sum((0, 1, 2)),
-            impact=self._impact.clone(),
-            external=self._external.clone(),
+            plastic=self.material.yield_stress**2 * self.plastic_work.sum((0, 1)),
+            hourglass=self.hourglass_work.sum((0, 1)),
+            impact=self.impact.sum(0),
+            external=self.die_work.sum(0) + self._support_work,
         )
 
     def penetration(self, places: int = 1) -> Tensor:
         """How deep the top edge is in the die, mm, looked at in so many places on each element's edge. (b,)"""
         if self.die is None:
-            return torch.zeros_like(self._external)
+            return torch.zeros_like(self._support_work)
         top = self.x[:, -1]  # (2, I, b)
         edges = [torch.lerp(top[:, :-1], top[:, 1:], k / places) for k in range(places)]
         x, y = torch.cat((*edges, top[:, -1:]), 1)
-        return (y - self.die.height(x)[0] + self._depth).amax(0).clamp_min(0)
+        return (y - self.die.height(x)[0] + self.depth).amax(0).clamp_min(0)
 
     def _advance(self, dt: float) -> None:
         """One step; nothing is read back, so that a CUDA graph can hold it."""
@@ -192,7 +215,7 @@ class Blocks:
         grown = self.p.sub_(p).mul_(2 * material.poisson_ratio / material.modulus).addcmul_(m, p, value=-2)
         self.thickness.mul_(grown.exp_())
         self.p.copy_(p)
-        self._plastic_work.addcmul_(m.mul_(doubled), self.thickness)
+        self.plastic_work.addcmul_(m.mul_(doubled), self.thickness)
         resisting = self._resist(amplitude, turn, doubled)
 
         half = self.thickness / 2
@@ -207,10 +230,10 @@ class Blocks:
         second -= resisting + f_two
         fourth += f_two.sub_(resisting)
         if self._supports is not None:
-            self._external.add_((self.force * self._supports).sum((0, 1, 2)), alpha=dt)
+            self._support_work.add_((self.force * self._supports).sum((0, 1, 2)), alpha=dt)
         self.x.add_(self.v, alpha=dt)
         before = self.v[:, -1].clone()
-        self.v.addcmul_(self._inverse, self.force, value=-dt)
+        self.v.addcmul_(self.inverse_mass, self.force, value=-dt)
         if self.die is not None:
             self._meet(self.die, before, dt)
 
@@ -220,28 +243,56 @@ class Blocks:
         For a square of side h and thickness t, a fully integrated element has about E t/12 for an amplitude and at most
         yield h t/4.
         """
-        force, before, material = self._hourglass, self._hourglass.clone(), self.material
+        force, before, material = self.hourglass, self.hourglass.clone(), self.material
         force[0].addcmul_(turn, before[1], value=-0.5)
         force[1].addcmul_(turn, before[0], value=0.5)
-        force.addcmul_(amplitude, self.thickness, value=self._part * material.modulus / 12)
-        limit = doubled.sqrt().mul_(self.thickness).mul_(self._part * material.yield_stress / math.sqrt(32))
+        force.addcmul_(amplitude, self.thickness, value=self.hourglass_part * material.modulus / 12)
+        limit = doubled.sqrt().mul_(self.thickness).mul_(self.hourglass_part * material.yield_stress / math.sqrt(32))
         torch.minimum(force, limit, out=force)
         torch.maximum(force, limit.neg_(), out=force)
-        self._hourglass_work.addcmul_(before.add_(force), amplitude, value=0.5)
+        self.hourglass_work.add_(before.add_(force).mul_(amplitude).sum(0), alpha=0.5)
         return force
 
     def _meet(self, die: Die, before: Tensor, dt: float) -> None:
-        """Impulses on nodes of the top row that the next step would carry into the die; velocities `before` forces."""
+        """Impulses on the top row where the next step would carry it into the die; velocities `before` forces."""
         v, mass = self.v[:, -1], self.mass[-1]  # (2, I, b), (I, 1)
-        self._depth.add_(die.speed * dt)
-        x, y = torch.add(self.x[:, -1], v, alpha=dt)
-        height, slope = die.height(x)
-        over = (y - height + self._depth + die.speed * dt).clamp_min_(0) / (dt * (1 + slope * slope))
-        impulse = mass * torch.stack((over * slope, -over))
-        v.add_(impulse / mass)
-        work = impulse[1].sum(0) * -die.speed
-        self._external.add_(work)
-        self._impact.add_(work - (impulse * before.add_(v)).sum((0, 1)) / 2)
+        self.depth.add_(die.speed * dt)
+        after = self.depth + die.speed * dt
+        place = torch.add(self.x[:, -1], v, alpha=dt)
+        height, slope = die.height(place[0])
+        over = (place[1] - height + after).clamp_min_(0) / (1 + slope * slope)
+        shift = torch.stack((over * slope, -over))
+        shift = shift + self._push_edges(die, place + shift, after)
+        impulse = mass * shift / dt
+        v.add_(shift, alpha=1 / dt)
+        work = impulse[1] * -die.speed
+        self.die_work.add_(work)
+        self.impact.add_(work - (impulse * before.add_(v)).sum(0) / 2)
+
+    def _push_edges(self, die: Die, place: Tensor, depth: Tensor) -> Tensor:
+        """How far nodes move so that no edge is deeper than ALLOWANCE where it is deepest, half of it a step.
+
+        Each edge asks both its nodes, in the shares of that place, and each node hears two edges. (2, I, b) -> same
+        """
+        x, y = place
+        deepest, slope, share = torch.full_like(x[1:], -1e300), torch.zeros_like(x[1:]), torch.zeros_like(x[1:])
+        for k in range(1, PLACES + 1):
+            part = k / (PLACES + 1)
+            height, inclined = die.height(torch.lerp(x[:-1], x[1:], part))
+            inside = torch.lerp(y[:-1], y[1:], part) - height + depth
+            deeper = inside > deepest
+            deepest = torch.where(deeper, inside, deepest)
+            slope = torch.where(deeper, inclined, slope)
+            share = torch.where(deeper, part, share)
+        left, right = (1 - share) / self.mass[-1, :-1], share / self.mass[-1, 1:]
+        size = (deepest - ALLOWANCE).clamp_min_(0) / (1 + slope * slope) / ((1 - share) * left + share * right) / 2
+        push = torch.stack((size * slope, -size))
+        return nn.functional.pad(push * left, (0, 0, 0, 1)) + nn.functional.pad(push * right, (0, 0, 1, 0))
+
+
+def fused_runs_on(x: Tensor) -> bool:
+    """Whether the fused kernels take blocks that live with `x`."""
+    return x.is_cuda and find_spec("triton") is not None
 
 
 def _corners(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

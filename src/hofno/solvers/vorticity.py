@@ -14,7 +14,8 @@ Dealiasing is the 2/3 rule: modes |k_x|, |k_y| <= K = (N - 1) // 3 are kept, eve
 exact on them: this is the Galerkin truncation, whose energy and enstrophy are those of the equation.
 
 The state is one half of these modes (the other half being conjugate), without the mean: 2 K (K + 1) complex numbers
-for each field. Time steps are ETDRK4: viscosity exact, the rest of fourth order.
+for each field. Time steps are ETDRK4: viscosity exact, the rest of fourth order. On a GPU with Triton all that lies
+between two transforms is one kernel (`vorticity_kernels`); the plain steps here define its values.
 
 Shapes: b fields, N points along x (first axis) and y (last axis), M = 2 K (K + 1) modes.
 """
@@ -22,12 +23,18 @@ Shapes: b fields, N points along x (first axis) and y (last axis), M = 2 K (K + 
 from __future__ import annotations
 
 import math
+import os
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.etdrk import ETDRK4
+
+if TYPE_CHECKING:
+    from hofno.solvers.vorticity_kernels import FusedStep
 
 CFL_LIMIT = 2.8
 """Fourth-order Runge-Kutta is stable on the imaginary axis up to 2 sqrt(2); modes advected at speed s have 2 pi K s."""
@@ -84,8 +91,9 @@ class VorticitySolver:
         self._mirror_gain = gain.conj().resolve_conj().to(self.device, complex_dtype)
         damping = -self.viscosity * 4 * math.pi**2 * (kx**2 + ky**2)
         self._damping = damping.repeat_interleave(2).to(self.device)  # (2M,), for real and imaginary parts
-        self._plane = torch.zeros(0, n * n, dtype=complex_dtype, device=self.device)
+        self._plane = torch.zeros(0, n, n, dtype=complex_dtype, device=self.device)
         self._schemes: dict[float, ETDRK4] = {}
+        self._fused: FusedStep | None = None  # made by the first step that uses it
         self._forcing = torch.zeros(len(c), dtype=complex_dtype, device=self.device)
         if forcing is not None:
             self._forcing = self._forcing_modes(forcing)
@@ -122,6 +130,8 @@ class VorticitySolver:
             scheme = ETDRK4.of(self._damping, step)
             parts = {name: part.to(self.dtype) for name, part in vars(scheme).items()}
             self._schemes = {step: ETDRK4(**parts)}
+        if fused_runs_on(modes):
+            return self._fused_step()(modes, self._plane_of(len(modes)), self._schemes[step])
         parts = torch.view_as_real(modes).flatten(1)  # (b, 2M), the memory of `modes`
         self._schemes[step].advance_(parts, self._tendency_parts)
         return modes
@@ -176,11 +186,22 @@ class VorticitySolver:
 
     def _synthesise(self, both: Tensor) -> Tensor:
         """Coefficients at k and at -k to values on the grid. (b, 2, M) -> (b, N * N)"""
-        n = self.resolution
-        if len(self._plane) != len(both):
-            self._plane = self._plane.new_zeros(len(both), n * n)  # zero for ever outside the kept modes
-        self._plane.index_copy_(1, self._places, both.flatten(1))
-        return torch.fft.ifft2(self._plane.unflatten(1, (n, n)), norm="forward").flatten(1)
+        plane = self._plane_of(len(both))
+        plane.flatten(1).index_copy_(1, self._places, both.flatten(1))
+        return torch.fft.ifft2(plane, norm="forward").flatten(1)
+
+    def _plane_of(self, count: int) -> Tensor:
+        """(count, N, N), zero for ever outside the kept modes; they hold what was last put there."""
+        if len(self._plane) != count:
+            self._plane = self._plane.new_zeros(count, self.resolution, self.resolution)
+        return self._plane
+
+    def _fused_step(self) -> FusedStep:
+        from hofno.solvers.vorticity_kernels import FusedStep
+
+        if self._fused is None:
+            self._fused = FusedStep(self._places.int(), self._to_velocity[0], self._gain, self._forcing)
+        return self._fused
 
     def _speeds(self, modes: Tensor) -> Tensor:
         """max(|u| + |v|) of each field. (b, M) -> (b,)"""
@@ -219,6 +240,15 @@ class VorticitySolver:
                 f"the forcing of vorticity must have zero mean on a torus; its mean is {mean:.3g}; subtract it"
             )
         return self.modes_of(forcing[None])[0]
+
+
+def fused_runs_on(modes: Tensor) -> bool:
+    """Whether the fused step takes these modes: on a GPU, or on a CPU in Triton's interpreter, which is for tests."""
+    return (
+        (modes.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
+        and modes.is_contiguous()
+        and find_spec("triton") is not None
+    )
 
 
 def half_plane(cutoff: int) -> Tensor:
