@@ -100,19 +100,23 @@ def _show_spec(spec: Spec) -> None:
     counts = parameter_counts(model)
     points = made.grid_geometry.shape
     single = spec.train.batch_of == "windows"
-    items = made.train * (made.windows if single else 1)
-    together = min(spec.train.batch_size, items) * (1 if single else made.windows)  # forward passes in a step
+    items = made.train * made.together * (made.windows if single else 1)
+    passes = min(spec.train.batch_size, items) * (1 if single else made.windows)  # forward passes in a step
     batches = math.ceil(items / spec.train.batch_size)
     data_bytes = made.memory_bytes()
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
     places = _places(made.grid_geometry)
     coordinates = made.grid_geometry.dim if isinstance(made.grid_geometry, Points) else 0
-    activations = saved_bytes(model, (channels_in, *points), coordinates) * together
+    activations = saved_bytes(model, (channels_in, *points), coordinates) * passes
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],
-        ["samples", f"{made.train} training, {made.valid} validation, {made.test} test"],
+        [
+            "samples",
+            f"{made.train} training, {made.valid} validation, {made.test} test"
+            + (f", of {made.together} fields each" if made.together > 1 else ""),
+        ],
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {_arguments(spec.model.arguments)}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
