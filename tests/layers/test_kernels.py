@@ -184,6 +184,13 @@ def test_many_channels(points: tuple[int, int], channels: int, order: int, hidde
 
 
 @runs_kernels
+def test_long_rows_of_many_channels_are_left_to_the_plain_form() -> None:
+    for columns, channels, taken in ((128, 128, True), (129, 128, False), (129, 64, True)):
+        x = torch.zeros(1, 2, columns, channels, device=DEVICE)
+        assert kernels.supported(x, 2, 128, (2, 3)) is taken
+
+
+@runs_kernels
 def test_many_points_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from hofno.layers.kernels import outer
 
