@@ -41,6 +41,7 @@ CHANGES: dict[str, Any] = {
     "normalise_inputs": False,
     "normalise_targets": False,
     "normaliser": "pixel",
+    "noise": 0.1,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -12,6 +14,15 @@ from hofno.train.precision import autocast
 from hofno.train.tasks import Task
 
 WARMUP_STEPS = 3
+
+
+def noisy(model: Callable[..., Tensor], noise: float) -> Callable[..., Tensor]:
+    """The model for inputs with Gaussian noise of this deviation, drawn anew in each call."""
+
+    def forward(x: Tensor, *places: Tensor) -> Tensor:
+        return model(x + noise * torch.randn_like(x), *places)
+
+    return forward
 
 
 class Step:
@@ -31,7 +42,8 @@ class Step:
         self.scale = target_scale
         self.spec = spec
         self.device = task.device
-        self.forward = torch.compile(model, dynamic=False) if spec.compile else model
+        forward = torch.compile(model, dynamic=False) if spec.compile else model
+        self.forward = noisy(forward, spec.noise) if spec.noise > 0.0 else forward
         self.loss = LOSSES[spec.loss]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
