@@ -16,12 +16,14 @@ from torch import Tensor
 
 from hofno import spec as specs
 from hofno import storage
+from hofno.data.dataset import Split
 from hofno.models.registry import check_arguments
 from hofno.problems.registry import problem
-from hofno.report import figures, published, rollouts, tables
+from hofno.report import bodies, figures, published, rollouts, tables, walls
 from hofno.report.digits import number
 from hofno.report.film import make_film
 from hofno.report.page import Page
+from hofno.report.scenes import Scene, scene_of
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
 from hofno.study import member_folder, name_of
@@ -175,21 +177,44 @@ def _runs(page: Page, out: Path, spec: Spec) -> None:
     page.section("What the models predict")
     evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
     data = make_data(next(iter(few.values()))[0])
-    shown_sample = data.test[SAMPLE : SAMPLE + 1]
+    made = problem(spec.data.problem, spec.data.parameters)
+    shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
     x, y, coords = shown_sample.x, shown_sample.y, shown_sample.coords
     if data.rollout is None:
         predictions = {label: load(folder).predict(x, coords).numpy() for label, (_, folder) in few.items()}
-        places = None if coords is None or coords.shape[1] != 2 else coords.numpy()
-        page.figure(
-            figures.fields(x.numpy(), y.numpy(), predictions, places=places),
-            f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.",
-        )
+        show_sample(page, shown_sample, predictions, scene_of(made))
     else:
         truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
         _rollouts(page, x, truth, {label: folder for label, (_, folder) in few.items()}, evaluations, spec)
     page.section("Every test sample")
     errors = {label: found["per_sample"]["rel_l2"] for label, found in evaluations.items()}
     page.figure(figures.per_sample(errors), "Share of the test samples with a relative L2 error below the given value.")
+
+
+def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Scene) -> None:
+    """One test sample where it lies, and what each model makes of it."""
+    x, y = shown.x.numpy(), shown.y.numpy()
+    if scene.motion is None:
+        places = None if shown.coords is None or shown.coords.shape[1] != 2 else shown.coords.numpy()
+        line = f" White line: {scene.level[1]}." if scene.level is not None else ""
+        page.figure(
+            figures.fields(x, y, predictions, places=places, scene=scene),
+            f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.{line}",
+        )
+        if scene.wall:
+            line = f"; dotted: {scene.level[1]}" if scene.level is not None else ""
+            page.figure(
+                walls.along_wall(x[0], y[0], {label: found[0] for label, found in predictions.items()}, scene),
+                f"The same sample along both sides of the {scene.wall}{line}.",
+            )
+        return
+    few = list(predictions.items())[:FILMED_AT_MOST]
+    seen = bodies.pressing(x, y, dict(few), scene.motion)
+    page.film(
+        bodies.body_film(seen),
+        f"Test sample {SAMPLE}, each body on the nodes that were computed or predicted, errors on the computed ones.",
+    )
+    page.figure(bodies.body_frames(seen), "The same sample at a few times; grey: the tool.")
 
 
 def _rollouts(
@@ -205,7 +230,7 @@ def _rollouts(
     beyond = made.rollout.horizon if made.rollout is not None else steps
     later = f" Frames from t = {start + beyond} on lie beyond the horizon of training." if beyond < steps else ""
     page.film(
-        make_film(truth[0].numpy(), predictions, times),
+        make_film(truth[0].numpy(), predictions, times, *scene_of(made).targets[:1]),
         f"Test sample {SAMPLE}, rolled out from true frames up to t = {start - 1}.{later}",
     )
     page.figure(rollouts.frames(truth[0].numpy(), predictions, start), "The same sample at a few times.")

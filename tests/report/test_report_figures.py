@@ -200,16 +200,3 @@ def test_labels_are_never_mathematics_and_settings_are_left_alone() -> None:
     before = dict(matplotlib.rcParams)
     assert draws(figures.per_sample({r"costs $\broken{ and $": [0.1, 0.2]}))
     assert dict(matplotlib.rcParams) == before
-
-
-def test_fields_at_points_are_coloured_points() -> None:
-    generator = np.random.default_rng(0)
-    y, places = generator.standard_normal((2, 1, 30)), generator.random((2, 2, 30))
-    figure = figures.fields(y[:, :0], y, {"Geo-FNO": 1.1 * y}, sample=1, places=places)
-    shown = visible(figure)
-    assert [axis.get_title() for axis in shown] == ["truth", "Geo-FNO", "error, rel. L2 0.100"]
-    for axis, values in zip(shown, (y[1, 0], 1.1 * y[1, 0], 0.1 * y[1, 0]), strict=True):
-        (points,) = axis.collections
-        np.testing.assert_allclose(points.get_offsets(), places[1].T)
-        np.testing.assert_allclose(points.get_array(), values)
-    assert draws(figure)

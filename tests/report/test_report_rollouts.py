@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib import colormaps
+from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from hofno.errors import HofnoError, ShapeError
@@ -45,7 +46,7 @@ class TestFilm:
         picture = imread(io.BytesIO(film.strips[0].picture))
         assert picture.shape[:2] == (4, 5 * 6), "y upwards, frames of x side by side"
         low, high = TRUTH.min(), TRUTH.max()
-        assert film.field_limits == (low, high)
+        assert (film.fields.low, film.fields.high) == (low, high)
         for index in range(5):
             shown = picture[::-1, index * 6 : (index + 1) * 6, :3].swapaxes(0, 1)
             expected = colormaps["viridis"]((TRUTH[index] - low) / (high - low))[..., :3]
@@ -55,11 +56,12 @@ class TestFilm:
         far = TRUTH.copy()
         far[-1] = np.nan
         film = make_film(TRUTH, {"A": TRUTH + 0.1, "B": far + 1e9}, LABELS)
-        assert film.error_limit == pytest.approx(TRUTH.max() - TRUTH.min())
+        assert film.errors.high == -film.errors.low == pytest.approx(TRUTH.max() - TRUTH.min())
         near = make_film(TRUTH, {"A": TRUTH + 0.1, "B": TRUTH - 0.2}, LABELS)
-        assert near.error_limit == pytest.approx(0.2)
-        assert make_film(TRUTH, {"A": TRUTH}, LABELS).error_limit > 0
-        assert make_film(np.zeros_like(TRUTH), {"A": TRUTH * 0}, LABELS).field_limits == (0.0, 1.0)
+        assert near.errors.high == pytest.approx(0.2)
+        assert make_film(TRUTH, {"A": TRUTH}, LABELS).errors.high > 0
+        flat = make_film(np.zeros_like(TRUTH), {"A": TRUTH * 0}, LABELS).fields
+        assert (flat.low, flat.high) == (0.0, 1.0)
 
     def test_the_page_needs_no_script_and_moves_in_steps(self, tmp_path: Path) -> None:
         page = Page("t", "l")
@@ -80,6 +82,15 @@ class TestFilm:
     def test_every_frame_has_its_label(self) -> None:
         text = film_html(make_film(TRUTH, {"A": TRUTH}, LABELS), 1, "c")
         assert all(f"<span>{label}</span>" in text for label in LABELS)
+
+    def test_colours_have_bars_and_panels_their_proportions(self) -> None:
+        text = film_html(make_film(TRUTH, {"A": 2 * TRUTH}, LABELS, "vorticity"), 1, "c")
+        assert "<b>vorticity</b>" in text
+        first, second = re.findall(r"linear-gradient\(to right, ([^)]+)\)", text)
+        assert first.split(", ")[0] == to_hex(colormaps["viridis"](0.0))
+        assert second.split(", ")[-1] == to_hex(colormaps["RdBu_r"](1.0))
+        assert '<div class="film" style="--frames: 5; --length: 2s; --shape: 1.5"' in text
+        assert 'class="film wide"' in film_html(make_film(TRUTH[:, :, :2], {"A": TRUTH[:, :, :2]}, LABELS), 1, "c")
 
     @pytest.mark.parametrize(
         ("truth", "predicted", "labels", "words"),

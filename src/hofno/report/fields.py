@@ -1,9 +1,9 @@
 """One test sample, seen: inputs, truth, and per model the prediction ŷ and its error ŷ - y.
 
 Predictions share the colour limits of the truth, so equal colours mean equal values; an error has its own
-limits, symmetric about zero, and its title says ‖ŷ - y‖ / ‖y‖ over the whole field. 2-D fields are images,
-1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown. Fields at scattered points
-of the plane are coloured points.
+limits, symmetric about zero, and its title says ‖ŷ - y‖ / ‖y‖ over the whole field. Fields of the plane are drawn where
+their values lie: on a grid, on the nodes of a mesh, at scattered points (`hofno.report.planes`). 1-D fields are lines,
+and of 3-D fields the middle slice along the first axis is shown.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ import numpy as np
 
 from hofno.errors import DataError, ShapeError
 from hofno.report.digits import number
-from hofno.report.drawing import GREY, INK, expect_some, panels, series_styles, styled
+from hofno.report.drawing import GREY, INK, WIDTH, expect_some, panels, series_styles, styled
+from hofno.report.planes import Cloud, Plane, Raster, Sheet
+from hofno.report.scenes import Scene
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,29 +27,43 @@ if TYPE_CHECKING:
 
 TITLE_WIDTH = 22
 MOST_COLUMNS = 4
+MOST_FRAMED, MOST_WIDE = 3, 2
+"""Columns of panels with axes, and of those among them that are wider than high."""
+
 HEIGHTS = {2: 3.1, 3: 2.35, 4: 1.8}
 """Inches per row of images, by number of columns: what a square image and its title take."""
+
+WIDE = 1.25
+"""Width by height from which on a panel counts as wide and has its colour bar below."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One field with its title, its limits, and what it is: "input", "truth", "prediction" or "error"."""
+    """One field with its title and limits, and what it is: "place", "input", "truth", "prediction" or "error".
+
+    A "place" has no values: it shows where they are.
+    """
 
     kind: str
     title: str
     values: np.ndarray
-    limits: tuple[float, float]
+    limits: tuple[float, float] = (0.0, 1.0)
     colour: str = INK
     behind: np.ndarray | None = None
+    name: str = ""
 
 
 @styled
-def fields(x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0, places: Any = None) -> Figure:
+def fields(
+    x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0, places: Any = None, scene: Scene | None = None
+) -> Figure:
     """Draw one sample of arrays `(b, c, *n)`: inputs `x`, truth `y`, and `predictions` by model label.
 
-    `places` `(b, 2, N)` are the points of the plane that fields `(b, c, N)` are known at.
+    `places` `(b, 2, N)` are the points of the plane that fields `(b, c, N)` are known at; `scene` says what channels
+    are called and which of them are the nodes of a mesh.
     """
     expect_some(predictions, "prediction")
+    scene = scene or Scene()
     x_fields, truth = _sample(x, sample), _sample(y, sample)  # (c, *n)
     guesses = {label: _sample(prediction, sample) for label, prediction in predictions.items()}
     for label, guess in guesses.items():
@@ -56,63 +72,83 @@ def fields(x: Any, y: Any, predictions: Mapping[str, Any], sample: int = 0, plac
     if not 1 <= truth.ndim - 1 <= 3:
         raise ShapeError(f"expected fields (b, c, *n) in one to three dimensions, got shape {np.shape(y)}")
 
-    opening = [
-        Panel("input", _name("input", index, len(x_fields)), field, _range(field))
-        for index, field in enumerate(map(_visible, x_fields))
-    ]
-    opening += [
-        Panel("truth", _name("truth", index, len(truth)), field, _range(field))
-        for index, field in enumerate(map(_visible, truth))
-    ]
-    columns = min(MOST_COLUMNS, max(2, len(opening), len(guesses)))
+    plane = _plane(x_fields, truth, None if places is None else _sample(places, sample), scene)
+    shown = None if plane is None else plane.shown
+    drawn = [index for index in range(len(x_fields)) if index not in (scene.nodes or ())]
+    opening = []
+    if isinstance(plane, Sheet | Cloud):
+        opening.append(Panel("place", plane.title, np.empty(0)))
+    for index in drawn:
+        field, name = _visible(x_fields[index]), _named(scene.inputs, index)
+        opening.append(Panel("input", _name("input", index, len(drawn)), field, _range(field, shown), name=name))
+    for index, field in enumerate(map(_visible, truth)):
+        title, name = _name("truth", index, len(truth)), _named(scene.targets, index)
+        opening.append(Panel("truth", title, field, _range(field, shown), name=name))
+    most = MOST_COLUMNS if not isinstance(plane, Sheet | Cloud) else MOST_WIDE if plane.aspect > WIDE else MOST_FRAMED
+    columns = min(most, max(2, len(opening), len(guesses)))
     rows = _wrap(opening, columns)
     for channel in range(len(truth)):
-        wrong, right = _model_panels(guesses, truth, channel)
+        wrong, right = _model_panels(guesses, truth, channel, shown, _named(scene.targets, channel))
         together = len(wrong) + len(right) <= columns
         rows += [right + wrong] if together else _interleave(_wrap(right, columns), _wrap(wrong, columns))
-    return _draw(rows, columns, truth.shape[1:], None if places is None else _sample(places, sample))
+    figure = _draw(rows, columns, truth.shape[1:], plane, scene)
+    figure.set_label(_in_words(rows, scene))
+    return figure
+
+
+def _plane(x_fields: np.ndarray, truth: np.ndarray, places: np.ndarray | None, scene: Scene) -> Plane | None:
+    """Where the values of this sample lie in the plane; None for values along a line."""
+    if places is not None:
+        return Cloud(places)
+    if scene.nodes is not None:
+        return Sheet(x_fields[list(scene.nodes)], scene.window)
+    return Raster(_visible(truth[0]).shape) if truth.ndim > 2 else None
 
 
 def _model_panels(
-    guesses: Mapping[str, np.ndarray], truth: np.ndarray, channel: int
+    guesses: Mapping[str, np.ndarray], truth: np.ndarray, channel: int, shown: np.ndarray | None, named: str
 ) -> tuple[list[Panel], list[Panel]]:
     """Errors and predictions of every model, for one output channel."""
     styles = series_styles(list(guesses))
     true = truth[channel]
-    errors, shown = [], []
+    errors, found = [], []
     for label, guess in guesses.items():
         error = guess[channel] - true
         size, colour = float(np.linalg.norm(true)), styles[label][0]
         relative = number(float(np.linalg.norm(error)) / size) if size > 0 else "undefined (truth is 0)"
-        finite = np.abs(_visible(error)[np.isfinite(_visible(error))])
-        reach = float(finite.max(initial=0.0)) or 1.0
-        name = _name(label, channel, len(truth))
-        shown.append(
-            Panel("prediction", name, _visible(guess[channel]), _range(_visible(true)), colour, _visible(true))
-        )
-        errors.append(Panel("error", f"error, rel. L2 {relative}", _visible(error), (-reach, reach), colour))
-    return errors, shown
+        seen = _visible(error) if shown is None else _visible(error)[shown]
+        reach = float(np.abs(seen[np.isfinite(seen)]).max(initial=0.0)) or 1.0
+        behind = _visible(true)
+        limits, title = _range(behind, shown), _name(label, channel, len(truth))
+        found.append(Panel("prediction", title, _visible(guess[channel]), limits, colour, behind, named))
+        title, named_error = f"error, rel. L2 {relative}", "prediction − truth" if named else ""
+        errors.append(Panel("error", title, _visible(error), (-reach, reach), colour, name=named_error))
+    return errors, found
 
 
-def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...], places: np.ndarray | None) -> Figure:
-    flat = len(space) == 1 and places is None
-    figure, axes = panels(len(rows), columns, height=HEIGHTS[columns] if not flat else 2.0)
+def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...], plane: Plane | None, scene: Scene) -> Figure:
+    height = 2.0 if plane is None else HEIGHTS[columns] if isinstance(plane, Raster) else _height(plane, columns)
+    figure, axes = panels(len(rows), columns, height=height)
     for index, axis in enumerate(axes):
         row = rows[index // columns]
         if index % columns >= len(row):
             axis.set_visible(False)
-        elif flat:
+        elif plane is None:
             _draw_line(axis, row[index % columns])
-        elif places is not None:
-            _draw_points(axis, row[index % columns], places)
         else:
-            _draw_image(axis, row[index % columns])
+            _draw_plane(axis, row[index % columns], plane, scene)
     if len(space) == 3:
         figure.suptitle(
             f"Middle slice of 3-D fields: index {space[0] // 2} of {space[0]} along the first axis",
             fontsize=10,
         )
     return figure
+
+
+def _height(plane: Sheet | Cloud, columns: int) -> float:
+    """Inches per row: the panel in its proportions, its title and axes, and a colour bar beside or below."""
+    room = WIDTH / columns
+    return (room - 0.7) / plane.aspect + 1.25 if plane.aspect > WIDE else (room - 1.35) / plane.aspect + 0.75
 
 
 def _draw_line(axis: Axes, panel: Panel) -> None:
@@ -125,43 +161,45 @@ def _draw_line(axis: Axes, panel: Panel) -> None:
     axis.margins(x=0)
 
 
-def _draw_image(axis: Axes, panel: Panel) -> None:
-    low, high = panel.limits
-    stretched = max(panel.values.shape) > 2 * min(panel.values.shape)
-    image = axis.imshow(
-        panel.values.T,
-        origin="lower",
-        cmap=_colours(panel),
-        vmin=low,
-        vmax=high,
-        aspect="auto" if stretched else "equal",
-        interpolation="nearest",
-    )
-    _finish(axis, panel, image)
-
-
-def _draw_points(axis: Axes, panel: Panel, places: np.ndarray) -> None:
-    low, high = panel.limits
-    size = 9000.0 / max(panel.values.size, 100)
-    drawn = axis.scatter(*places, c=panel.values, s=size, cmap=_colours(panel), vmin=low, vmax=high, linewidths=0)
-    axis.set_aspect("equal")
-    _finish(axis, panel, drawn)
-
-
-def _colours(panel: Panel) -> str:
-    return "RdBu_r" if panel.kind == "error" else "viridis"
-
-
-def _finish(axis: Axes, panel: Panel, image: Any) -> None:
-    """Title and colour bar, and nothing else around."""
-    axis.set_title(textwrap.fill(panel.title, TITLE_WIDTH))
-    axis.set(xticks=[], yticks=[])
+def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene) -> None:
+    """The field, its title, its colour bar; axes where lengths mean something."""
+    below = plane.framed and plane.aspect > WIDE
     axis.grid(visible=False)
-    axis.spines[:].set_visible(False)
-    bar = axis.figure.colorbar(image, ax=axis, shrink=0.92, aspect=18, pad=0.03)
+    axis.set_anchor((0.5, 0.0) if below else (0.0, 0.5))  # where a colour bar puts its panel: all are in line
+    axis.set_title(textwrap.fill(panel.title, TITLE_WIDTH if not plane.framed else 2 * TITLE_WIDTH))
+    if isinstance(plane, Raster):
+        axis.set(xticks=[], yticks=[])
+        axis.spines[:].set_visible(False)
+    else:
+        axis.tick_params(labelsize=8, length=2)
+        axis.locator_params(nbins=7)
+        unit = f" ({scene.lengths})" if scene.lengths else ""
+        axis.set_xlabel(f"x{unit}", fontsize=8.5, labelpad=1)
+        axis.set_ylabel(f"y{unit}", fontsize=8.5, labelpad=4)
+    if panel.kind == "place":
+        assert not isinstance(plane, Raster)
+        plane.sketch(axis)
+        return
+    painted = plane.paint(axis, panel.values, "RdBu_r" if panel.kind == "error" else "viridis", panel.limits)
+    if scene.level is not None and isinstance(plane, Sheet) and panel.kind in ("truth", "prediction"):
+        plane.level(axis, panel.values, scene.level[0])
+    where: dict[str, Any] = {"location": "bottom", "aspect": 32, "pad": 0.02} if below else {"aspect": 18, "pad": 0.03}
+    bar = axis.figure.colorbar(painted, ax=axis, shrink=0.92, **where)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2)
-    bar.ax.locator_params(nbins=4)
+    bar.ax.locator_params(nbins=4 if not plane.framed else 6)
+    bar.set_label(panel.name, fontsize=8.5)
+
+
+def _in_words(rows: list[list[Panel]], scene: Scene) -> str:
+    """The figure for readers who do not see it."""
+    told = []
+    for panel in (panel for row in rows for panel in row):
+        low, high = (number(value) for value in panel.limits)
+        name = f" ({panel.name})" if panel.name else ""
+        told.append(panel.title if panel.kind == "place" else f"{panel.title}{name}, colours from {low} to {high}")
+    level = f" A line marks {scene.level[1]}." if scene.level is not None else ""
+    return f"One test sample. Panels: {'; '.join(told)}.{level}"
 
 
 def _sample(batch: Any, sample: int) -> np.ndarray:
@@ -178,8 +216,9 @@ def _visible(field: np.ndarray) -> np.ndarray:
     return field[field.shape[0] // 2] if field.ndim == 3 else field
 
 
-def _range(field: np.ndarray) -> tuple[float, float]:
-    finite = field[np.isfinite(field)]
+def _range(field: np.ndarray, shown: np.ndarray | None) -> tuple[float, float]:
+    seen = field if shown is None else field[shown]
+    finite = seen[np.isfinite(seen)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
@@ -189,6 +228,10 @@ def _name(name: str, index: int, count: int) -> str:
     if count == 1:
         return name
     return f"{name} {index + 1}" if name in ("input", "truth") else f"{name}, channel {index + 1}"
+
+
+def _named(names: tuple[str, ...], index: int) -> str:
+    return names[index] if index < len(names) else ""
 
 
 def _wrap(row: list[Panel], columns: int) -> list[list[Panel]]:

@@ -43,6 +43,8 @@ def learning_curves(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
     History rows hold "epoch", "train_loss" and "valid_rel_l2"; an epoch that was not validated leaves the
     last one out (or None).
     """
+    from matplotlib.ticker import MaxNLocator
+
     expect_some(histories, "history")
     figure, axes = panels(1, 2, height=3.5)
     styles = series_styles(list(histories))
@@ -56,6 +58,7 @@ def learning_curves(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
             dot = "o" if len(rows) == 1 else None
             axis.plot(epochs, positive(values), color=colour, linestyle=dash, marker=dot, label=label)
         axis.set(yscale="log", title=title, xlabel="epoch")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         log_ticks(axis.yaxis)
     legend_below(figure, axes[0])
     return figure

@@ -14,15 +14,22 @@ import html
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hofno.errors import ShapeError
 from hofno.report.digits import number
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 SECONDS_PER_FRAME = 0.4
+WIDE = 1.5
+"""Width by height from which on panels are laid in rows that fill the page."""
+
 FIELD_COLOURS, ERROR_COLOURS = "viridis", "RdBu_r"
+SHADES = 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +41,40 @@ class Strip:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """What colours mean: the name of a quantity with its unit, a colour map and the values at its ends."""
+
+    name: str
+    colours: str
+    low: float
+    high: float
+
+    @property
+    def words(self) -> str:
+        return f"{self.name} from {number(self.low)} to {number(self.high)}"
+
+
+@dataclass(frozen=True, slots=True)
 class Film:
-    """Panels that move together, with the label of each frame and the limits of their colours."""
+    """Panels that move together, with the label of each frame, what their colours mean, and width by height."""
 
     strips: tuple[Strip, ...]
     labels: tuple[str, ...]
-    field_limits: tuple[float, float]
-    error_limit: float
+    fields: Scale
+    errors: Scale
+    aspect: float = 1.0
 
     @property
     def limits(self) -> str:
         """What the colours mean, in words."""
-        low, high = (number(value) for value in self.field_limits)
-        return f"Colours: fields from {low} to {high}, errors within ±{number(self.error_limit)}."
+        return f"Colours: {self.fields.words}, {self.errors.words}."
 
 
-def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str]) -> Film:
-    """The film of one sample: truth (t, h, w), predictions of the same shape by model, and a label for each frame."""
+def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str], name: str = "fields") -> Film:
+    """The film of one sample: truth (t, h, w), predictions of the same shape by model, and a label for each frame.
+
+    `name` is what the fields are, with their unit.
+    """
     true = np.asarray(truth, dtype=float)
     if true.ndim != 3 or len(labels) != len(true) or len(true) < 2:
         raise ShapeError(
@@ -70,19 +94,23 @@ def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str])
     for label, guess in guesses.items():
         strips.append(Strip(label, _strip(guess, low, high, FIELD_COLOURS)))
         strips.append(Strip(f"Error of {label}", _strip(errors[label], -reach, reach, ERROR_COLOURS)))
-    return Film(tuple(strips), tuple(labels), (low, high), reach)
+    scales = Scale(name, FIELD_COLOURS, low, high), Scale("errors", ERROR_COLOURS, -reach, reach)
+    return Film(tuple(strips), tuple(labels), *scales, aspect=true.shape[1] / true.shape[2])
 
 
 def film_html(film: Film, place: int, caption: str) -> str:
     """The film as a figure; `place` tells films on one page apart, `caption` is HTML."""
     count = len(film.labels)
-    timing = f"--frames: {count}; --length: {count * SECONDS_PER_FRAME:g}s"
+    timing = f"--frames: {count}; --length: {count * SECONDS_PER_FRAME:g}s; --shape: {film.aspect:.4g}"
+    kind = "film wide" if film.aspect > WIDE else "film"
     truth, *others = film.strips
     columns = [[truth], *(others[at : at + 2] for at in range(0, len(others), 2))]
-    panels = "".join(f"<div>\n{''.join(_panel(strip, count) for strip in column)}</div>\n" for column in columns)
+    parts = ["".join(_panel(strip, count) for strip in column) for column in columns]
+    parts[0] += f'<div class="scales" aria-hidden="true">\n{_scale(film.fields)}{_scale(film.errors)}</div>\n'
+    panels = "".join(f"<div>\n{part}</div>\n" for part in parts)
     clock = "".join(f"<span>{html.escape(label)}</span>" for label in film.labels)
     return (
-        f'<figure>\n<div class="film" style="{timing}">\n'
+        f'<figure>\n<div class="{kind}" style="{timing}">\n'
         f'<input type="checkbox" id="film-{place}"><label for="film-{place}">play or pause</label>\n'
         f'<div class="clock" aria-hidden="true"><div>{clock}</div></div>\n'
         f'<div class="panels">\n{panels}</div>\n</div>\n<figcaption>{caption}</figcaption>\n</figure>\n'
@@ -92,9 +120,35 @@ def film_html(film: Film, place: int, caption: str) -> str:
 def _panel(strip: Strip, count: int) -> str:
     title, data = html.escape(strip.title), base64.b64encode(strip.picture).decode("ascii")
     return (
-        f'<div class="strip" role="img" aria-label="{title}, {count} frames" '
-        f"style=\"background-image: url('data:image/png;base64,{data}')\"></div><span>{title}</span>\n"
+        f'<div><div class="strip" role="img" aria-label="{title}, {count} frames" '
+        f"style=\"background-image: url('data:image/png;base64,{data}')\"></div><span>{title}</span></div>\n"
     )
+
+
+def _scale(scale: Scale) -> str:
+    """A bar of colours between the values at its ends; the caption says the same in words."""
+    import matplotlib
+    from matplotlib.colors import to_hex
+
+    shades = ", ".join(to_hex(matplotlib.colormaps[scale.colours](place)) for place in np.linspace(0, 1, SHADES))
+    low, high = number(scale.low), number(scale.high)
+    return (
+        f"<div><b>{html.escape(scale.name)}</b><small>{low}</small>"
+        f'<i style="background: linear-gradient(to right, {shades})"></i><small>{high}</small></div>\n'
+    )
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as it is, in the 256 colours that serve it best: a fifth of the bytes."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="rgba", facecolor="white")
+    width, height = (round(inches * figure.dpi) for inches in figure.get_size_inches())
+    picture = Image.frombytes("RGBA", (width, height), buffer.getvalue()).convert("RGB")
+    buffer = io.BytesIO()
+    picture.quantize(256).save(buffer, format="png", optimize=True)
+    return buffer.getvalue()
 
 
 def _strip(frames: np.ndarray, low: float, high: float, colours: str) -> bytes:
