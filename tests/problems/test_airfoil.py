@@ -159,6 +159,13 @@ class TestFlows:
         nodes = c_grid(made.designs("train", 0, 2), *made.cells).float().numpy()
         assert np.array_equal(splits["train"].x, nodes)
 
+    def test_pressure_is_a_second_target(self) -> None:
+        made = small(pressure=True)
+        found = made.generate(lambda *_: None)["valid"]
+        flows = made.flows("valid", 1)
+        assert made.channels == (2, 2)
+        assert np.array_equal(found.y[0], flows.fields[0, [4, 3]])
+
     def test_more_samples_extend_to_the_same_bytes(self) -> None:
         short, long = small().flows("train", 1), small().flows("train", 2)
         assert np.array_equal(short.fields[0], long.fields[0])

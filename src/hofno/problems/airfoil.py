@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor
 
 from hofno.errors import DataError, SolverError
-from hofno.geometry import Grid
+from hofno.geometry import Mesh
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.npyfile import open_npy
@@ -133,6 +133,7 @@ class Airfoil(Problem):
     mach: float = Field(0.8, gt=0, lt=1, description="Mach number far away")
     amplitude: float = Field(0.05, ge=0, le=0.06, description="largest displacement of the design element")
     coarsen: Literal[1, 2, 5, 10] = Field(1, description="every n-th node of the 221 x 51 mesh, each way")
+    pressure: bool = Field(False, description="the pressure as a second target, beside the Mach number")
     tolerance: float = Field(1e-6, gt=0, le=1e-2, description="relative residual of a converged flow")
     max_steps: int = Field(150, ge=1, description="Newton steps before a flow counts as not converged")
 
@@ -142,17 +143,17 @@ class Airfoil(Problem):
         return WAKE_CELLS // self.coarsen, FOIL_CELLS // self.coarsen, NORMAL_CELLS // self.coarsen
 
     @property
-    def grid_geometry(self) -> Grid:
+    def grid_geometry(self) -> Mesh:
         wake, foil, normal = self.cells
-        return Grid(shape=(2 * wake + foil + 1, normal + 1), periodic=False)
+        return Mesh(shape=(2 * wake + foil + 1, normal + 1))
 
     @property
     def channels(self) -> tuple[int, int]:
-        return 2, 1
+        return 2, 2 if self.pressure else 1
 
     def memory_bytes(self) -> int:
         n_i, n_j = self.grid_geometry.shape
-        return 4 * (self.train + self.valid + self.test) * 3 * n_i * n_j
+        return 4 * (self.train + self.valid + self.test) * sum(self.channels) * n_i * n_j
 
     def designs(self, split: str, start: int, stop: int) -> Tensor:
         """Displacements of candidates start..stop-1 of a split, (n, 8), float64."""
@@ -176,7 +177,7 @@ class Airfoil(Problem):
                 progress(stage, before + done, total)
 
             flows = self.flows(name, count, device or None, shifted)
-            splits[name] = Arrays(flows.nodes, np.ascontiguousarray(flows.fields[:, 4:]))
+            splits[name] = Arrays(flows.nodes, flows.fields[:, [4, 3] if self.pressure else [4]])
             before += count
         return splits
 

@@ -181,7 +181,8 @@ def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene) -> None:
         plane.sketch(axis)
         return
     painted = plane.paint(axis, panel.values, "RdBu_r" if panel.kind == "error" else "viridis", panel.limits)
-    if scene.level is not None and isinstance(plane, Sheet) and panel.kind in ("truth", "prediction"):
+    wanted = panel.kind in ("truth", "prediction") and panel.name == _named(scene.targets, 0)
+    if scene.level is not None and isinstance(plane, Sheet) and wanted:
         plane.level(axis, panel.values, scene.level[0])
     where: dict[str, Any] = {"location": "bottom", "aspect": 32, "pad": 0.02} if below else {"aspect": 18, "pad": 0.03}
     bar = axis.figure.colorbar(painted, ax=axis, shrink=0.92, **where)

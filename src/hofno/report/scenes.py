@@ -47,7 +47,7 @@ class Scene:
         targets: names of the target channels.
         nodes: input channels that are x and y of the nodes of a mesh.
         window: the part of the plane worth seeing, x from and to, y from and to; None shows everything.
-        level: a value of the targets that is drawn as a line, and its name.
+        level: a value of the first target that is drawn as a line, and its name.
         wall: what the border j = 0 of the mesh is, if values along it are worth a curve of their own.
         lengths: what x and y are measured in.
         motion: where the body is, if the targets say it.
@@ -73,10 +73,10 @@ def scene_of(made: Problem) -> Scene:
     return Scene(nodes=(last - 2, last - 1) if isinstance(made.grid_geometry, Mesh) and flat else None)
 
 
-def _airfoil(_: Problem) -> Scene:
+def _airfoil(made: Problem) -> Scene:
     """The far boundary is 40 chords away: what matters is around the foil, and the line where the flow is sonic."""
     return Scene(
-        targets=("Mach number",),
+        targets=("Mach number", "pressure")[: made.channels[1]],
         nodes=(0, 1),
         window=(-0.75, 1.95, -1.0, 1.0),
         level=(1.0, "Mach 1"),

@@ -35,7 +35,7 @@ def along_wall(x: Any, y: Any, predictions: Mapping[str, Any], scene: Scene) -> 
         for label, guess in predictions.items():
             colour, dash, _ = styles[label]
             axis.plot(places, np.asarray(guess)[channel, wall, 0], color=colour, linestyle=dash, lw=1.3, label=label)
-        if scene.level is not None:
+        if scene.level is not None and channel == 0:
             axis.axhline(scene.level[0], color=GREY, linewidth=0.9, linestyle=(0, (1, 2)))
         axis.set_xlabel(f"x ({scene.lengths})" if scene.lengths else "x")
         axis.set_ylabel(scene.targets[channel] if channel < len(scene.targets) else f"target {channel + 1}")
