@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hofno import convert as convert
-    from hofno.data import Dataset, Rollout, Split, from_arrays, generate, read
+    from hofno.data import Dataset, Rollout, Split, from_arrays, from_trajectories, generate, read
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
-    from hofno.models import FNO, HOFNO, GeoFNO, parameter_counts
+    from hofno.models import FNO, HOFNO, GeoFNO, PointHO, parameter_counts
     from hofno.surrogate import Surrogate, load
     from hofno.train import Run, fit
 
@@ -32,6 +32,7 @@ _HOMES = {
     "HOFNO": "hofno.models",
     "HigherOrderSpectralConv": "hofno.layers",
     "HofnoError": "hofno.errors",
+    "PointHO": "hofno.models",
     "Rollout": "hofno.data",
     "Run": "hofno.train",
     "Split": "hofno.data",
@@ -40,6 +41,7 @@ _HOMES = {
     "evaluate": "hofno.evaluation",
     "fit": "hofno.train",
     "from_arrays": "hofno.data",
+    "from_trajectories": "hofno.data",
     "generate": "hofno.data",
     "load": "hofno.surrogate",
     "parameter_counts": "hofno.models",
@@ -53,6 +55,7 @@ __all__ = [
     "GeoFNO",
     "HigherOrderSpectralConv",
     "HofnoError",
+    "PointHO",
     "Rollout",
     "Run",
     "Split",
@@ -61,6 +64,7 @@ __all__ = [
     "evaluate",
     "fit",
     "from_arrays",
+    "from_trajectories",
     "generate",
     "load",
     "parameter_counts",
@@ -79,4 +83,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(set(globals()) | set(_HOMES))
+    return sorted({"__version__", *_HOMES})

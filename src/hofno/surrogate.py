@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from hofno import storage
 from hofno.data.arrays import as_float32
 from hofno.data.clouds import is_list_of_samples, pad_samples
-from hofno.data.dataset import Rollout, refuse_not_finite
+from hofno.data.dataset import Dataset, Rollout, refuse_not_finite
 from hofno.data.device import find_device
-from hofno.data.normalise import Normaliser, saved_normaliser
+from hofno.data.normalise import ChannelNormaliser, Normaliser, saved_normaliser
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Geometry, Mesh, Points, describe_geometry, kind_of, read_geometry
 from hofno.models.registry import build, model_name, parameter_counts
@@ -50,7 +50,7 @@ def _like(values: Tensor, given: Any) -> Any:
     return values if isinstance(given, Tensor) else values.numpy()
 
 
-@dataclass
+@dataclass(repr=False)
 class Surrogate:
     """Model and normalisers; `predict` takes raw fields.
 
@@ -63,6 +63,20 @@ class Surrogate:
     grid: Geometry
     stamp: dict[str, Any] = field(default_factory=dict)
     rollout: Rollout | None = None
+
+    @classmethod
+    def around(cls, model: nn.Module, data: Dataset) -> Surrogate:
+        """A model of this library that you trained yourself, on inputs and targets in physical units.
+
+        It can then be saved, loaded, evaluated and asked for predictions as one that `hofno.fit` has trained.
+        """
+        same = ChannelNormaliser.identity
+        return cls(model, same(data.in_channels), same(data.out_channels), data.grid, rollout=data.rollout)
+
+    def __repr__(self) -> str:
+        points = " x ".join(map(str, self.grid.shape))
+        channels = f"{self.inputs.mean.shape[0]} to {self.targets.mean.shape[0]} channels"
+        return f"Surrogate({type(self.model).__name__}, {channels}, {kind_of(self.grid)} of {points})"
 
     def predict(
         self,
@@ -226,6 +240,10 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
     if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
         raise CheckpointError(f"the run {path} has not finished; continue it with: hofno train --resume {path}")
+    if not (path / "model.safetensors").exists() and (path / "checkpoints").is_dir():
+        raise CheckpointError(
+            f"the run {path} has not finished; continue it with the same hofno.fit call and resume=True"
+        )
     storage.verify_folder(path)
     description = storage.read_json(path / "model.json")
     try:

@@ -90,9 +90,10 @@ def from_arrays(
     for name, part in zip(("x", "y", "coords"), whole.parts[:3], strict=True):
         if part is not None:
             refuse_not_finite(part, name)
+    check_symmetry(symmetry)
     if symmetry is not None and (coords is not None or len(whole.parts.y.shape) != 4):
         raise DataError("symmetry is for regular grids of two axes, y (n, channels, h, w) without coords; leave it out")
-    counts = _counts(split, len(whole))
+    counts = sample_counts(split, len(whole))
     order = torch.arange(len(whole))
     if seed is not None:
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
@@ -106,8 +107,19 @@ def from_arrays(
     elif coords is not None:
         geometry = Mesh(shape=shape)
     stamp = {"origin": "user", "samples": list(counts), "shuffle_seed": seed}
+    if geometry is None and min(shape) < 2:
+        raise DataError(
+            f"the grid of y is {shape}, and each axis needs at least two points; arrays whose channels come last go "
+            "through numpy.moveaxis(x, -1, 1)"
+        )
     grid = geometry or Grid(shape=shape, periodic=periodic)
     return Dataset(train, valid, test, grid, origin="user", stamp=stamp, symmetry=symmetry)
+
+
+def check_symmetry(symmetry: object) -> None:
+    """Refuse what is not a symmetry, such as its name or the function that makes it."""
+    if symmetry is not None and not isinstance(symmetry, Symmetry):
+        raise DataError(f"symmetry is a Symmetry, such as hofno.problems.symmetry.square(); got {symmetry!r}")
 
 
 def _on_grid(x: object | None, y: object, mask: object | None) -> Split:
@@ -151,7 +163,7 @@ def _spread(coords: Values, inputs: Values) -> Values:
     )
 
 
-def _counts(split: Sequence[float], samples: int) -> list[int]:
+def sample_counts(split: Sequence[float], samples: int) -> list[int]:
     """Sizes of the three parts."""
     if len(split) != 3 or any(part < 0 for part in split):
         raise DataError(f"split needs three parts (training, validation, test), none negative; got {tuple(split)}")

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hofno.data.ondisk import FileArray, Values, bytes_of, in_memory, pieces_of, ranges, taken
 from hofno.errors import DataError
-from hofno.geometry import Geometry
+from hofno.geometry import Geometry, kind_of
 from hofno.problems.base import Arrays, Rollout, Trajectories
 from hofno.problems.symmetry import Symmetry
 
@@ -111,6 +111,10 @@ class Split:
     def __len__(self) -> int:
         return self.parts.x.shape[0]
 
+    def __repr__(self) -> str:
+        x, y = self.parts.x.shape, self.parts.y.shape
+        return f"Split({x[0]} samples, {x[1]} to {y[1]} channels, {' x '.join(map(str, y[2:]))} points)"
+
     def __getitem__(self, rows: slice | Tensor) -> Split:
         """The chosen samples, in memory."""
         x, y, coords, mask = self.parts
@@ -128,7 +132,7 @@ class Split:
             yield self[start : start + size]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Training, validation and test split on one geometry.
 
@@ -152,6 +156,11 @@ class Dataset:
     later: Values | None = None
     symmetry: Symmetry | None = None
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.train)} training, {len(self.valid)} validation and {len(self.test)} test samples"
+        points = " x ".join(map(str, self.grid.shape))
+        return f"Dataset({sizes}, {self.in_channels} to {self.out_channels} channels, {kind_of(self.grid)} of {points})"
+
     @property
     def in_channels(self) -> int:
         return self.train.parts.x.shape[1] if self.rollout is None else self.rollout.history
@@ -169,7 +178,10 @@ def split_of(arrays: Arrays, together: int = 1) -> Split:
 
 def values_of(array: np.ndarray) -> Values:
     """An array without a copy: what is mapped from a file stays there."""
-    return FileArray.of(array) or torch.from_numpy(array)
+    if array.size == 0:
+        return torch.empty(array.shape)
+    mapped = FileArray.of(array)
+    return torch.from_numpy(array) if mapped is None else mapped
 
 
 def trajectory_dataset(

@@ -67,6 +67,6 @@ def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) 
     if not isinstance(inner, Surrogate):
         raise ShapeError(
             f"evaluate takes what hofno.fit or hofno.load returns; got {type(surrogate).__name__}; "
-            "wrap a bare model with hofno.fit first"
+            "wrap a model that you trained yourself: Surrogate.around(model, data)"
         )
     return score(inner, split, batch_size).means()

@@ -15,13 +15,15 @@ from hofno.errors import SpecError
 from hofno.geometry import Geometry, kind_of
 from hofno.layers.filters import SpectralFilter
 from hofno.models.geofno import GeoFNO
+from hofno.models.pointho import PointHO
 from hofno.models.spectral import FNO, HOFNO
 
-MODELS: dict[str, type[nn.Module]] = {"hofno": HOFNO, "fno": FNO, "geofno": GeoFNO}
+MODELS: dict[str, type[nn.Module]] = {"hofno": HOFNO, "fno": FNO, "geofno": GeoFNO, "pointho": PointHO}
 GEOMETRIES: dict[str, tuple[str, ...]] = {
     "hofno": ("grid", "mesh"),
     "fno": ("grid", "mesh"),
     "geofno": ("points",),
+    "pointho": ("points",),
 }
 WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points"}
 

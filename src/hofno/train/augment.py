@@ -79,7 +79,10 @@ def augmentation(data: Dataset, normalisers: Sequence[Normaliser], device: torch
 def check_augment(symmetry: Symmetry | None, grid: Geometry, normaliser: str) -> None:
     """Refuse to augment data without known symmetries, or that are not standardised alike everywhere."""
     if symmetry is None or not isinstance(grid, Grid) or len(grid.shape) != 2:
-        raise SpecError("train.augment needs a problem whose symmetries are known; this one has none, so leave it out")
+        raise SpecError(
+            "train.augment needs data whose symmetries are known, and these have none; leave it out, or for your own "
+            "arrays on a plane grid say which they have: from_arrays(..., symmetry=square())"
+        )
     if normaliser != "channel":
         raise SpecError(f"train.augment needs train.normaliser='channel', alike at all points; got {normaliser!r}")
     symmetry.check((grid.shape[0], grid.shape[1]))

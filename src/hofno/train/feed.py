@@ -30,6 +30,7 @@ class Feed(Protocol):
     task: Task
     items: int
     place: str
+    streamed: bool
 
     def batches(self, order: Tensor, size: int, first: int) -> Iterator[Tensor]:
         """The task's indices of batch after batch of `order`, from number `first` on."""
@@ -47,6 +48,8 @@ def make_feed(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Norma
 class Resident:
     """Every sample lies on the device."""
 
+    streamed = False
+
     def __init__(self, task: Task, needed: int) -> None:
         self.task, self.items = task, task.items
         self.place = f"training set of {_size(needed)} kept on {task.device} (at most {SHARE:.0%} of its free memory)"
@@ -59,6 +62,8 @@ class Resident:
 
 class Streamed:
     """Samples come to the device batch by batch, and lie there at places 0, 1, ..."""
+
+    streamed = True
 
     def __init__(
         self,

@@ -44,13 +44,17 @@ class Interrupted(HofnoError):  # noqa: N818
     """The run was asked to stop and has saved where it stands."""
 
 
-@dataclass
+@dataclass(repr=False)
 class Run:
     """A trained operator with the story of its training."""
 
     surrogate: Surrogate
     history: list[dict[str, Any]]
     seconds: float
+
+    def __repr__(self) -> str:
+        epochs = self.history[-1]["epoch"] if self.history else 0
+        return f"Run({self.surrogate!r}, {epochs} epochs in {self.seconds:.1f} s)"
 
     def predict(
         self, x: Any, coords: Any = None, *, mask: Any = None, batch_size: int = 32, steps: int | None = None
@@ -107,7 +111,8 @@ def train(
         if folder is not None:
             rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
         feed = make_feed(data, spec, inputs, targets, device)
-        show.note(feed.place)
+        if feed.streamed:
+            show.note(feed.place)
         scale = targets.to(device).shaped(len(data.train.parts.y.shape) - 2)
         step = Step(model, optimisers, state.average, feed.task, scale, spec)
         try:

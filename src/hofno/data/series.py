@@ -1,0 +1,68 @@
+"""Trajectories of the user's own, learnt one frame at a time and rolled out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hofno.data.arrays import as_float32, check_symmetry, sample_counts
+from hofno.data.dataset import Dataset, Rollout, refuse_not_finite, trajectory_dataset, values_of
+from hofno.errors import DataError
+from hofno.geometry import Grid
+from hofno.problems.symmetry import Symmetry
+from hofno.problems.trajectories import split_frames
+
+
+def from_trajectories(
+    frames: object,
+    *,
+    history: int = 1,
+    horizon: int | None = None,
+    start: int | None = None,
+    periodic: bool = False,
+    split: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int | None = 0,
+    symmetry: Symmetry | None = None,
+) -> Dataset:
+    """A dataset from frames (n, times, *grid) of one quantity in physical units, evenly spaced in time.
+
+    A model takes `history` frames to the next one: `HOFNO(in_channels=history, out_channels=1, ...)`. Trained on it,
+    `predict(frames[:, :history], steps=...)` feeds its predictions back to it, as many steps as are asked for.
+
+    Args:
+        frames: arrays or tensors, or with seed=None an array mapped from a file.
+        history: frames that the model takes.
+        horizon: frames that are predicted where errors are measured; all after `start` unless given.
+        start: first frame that is predicted where errors are measured; `history` unless given.
+        periodic: whether the grid is periodic (samples at i/n) or includes both ends of each axis.
+        split: training, validation and test trajectories, as fractions that sum to 1 or as numbers.
+        seed: seed of the shuffle before the split; None keeps the given order.
+        symmetry: motions of a plane grid that take trajectories to trajectories, see `from_arrays`.
+    """
+    whole = (
+        frames if isinstance(frames, np.memmap) and frames.dtype == np.float32 else as_float32(frames, "frames").numpy()
+    )
+    if whole.ndim < 3:
+        raise DataError(f"frames must be (n, times, *grid) with one to three grid axes; got shape {whole.shape}")
+    samples, times = whole.shape[:2]
+    first = history if start is None else start
+    steps = times - first if horizon is None else horizon
+    if not 1 <= history <= first or steps < 1 or first + steps > times:
+        raise DataError(
+            f"there are {times} frames; got history={history}, start={first}, horizon={steps}; 1 <= history <= start "
+            "and start + horizon <= times are needed"
+        )
+    check_symmetry(symmetry)
+    if symmetry is not None and whole.ndim != 4:
+        raise DataError("symmetry is for grids of two axes, frames (n, times, h, w); leave it out")
+    grid = Grid(shape=whole.shape[2:], periodic=periodic)
+    refuse_not_finite(values_of(whole), "frames")
+    train, valid, test = sample_counts(split, samples)
+    if seed is not None:
+        whole = whole[np.random.default_rng(seed).permutation(samples)]
+    rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
+    rollout = Rollout(history, steps)
+    found = split_frames(whole, *rows, rollout, first)
+    stamp = {"origin": "user", "samples": [train, valid, test], "shuffle_seed": seed, "start": first}
+    return trajectory_dataset(found, grid, rollout, "user", stamp, "", symmetry)

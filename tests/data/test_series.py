@@ -1,0 +1,92 @@
+"""Trajectories of the user's own: split, learnt, rolled out; what does not fit is refused in a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import hofno
+from hofno.errors import DataError
+from hofno.problems.symmetry import square
+
+FRAMES = np.random.default_rng(0).random((10, 6, 8, 8), np.float32)
+
+
+def test_frames_are_split_by_trajectory() -> None:
+    data = hofno.from_trajectories(FRAMES, history=2, horizon=3, split=(6, 2, 2), seed=None)
+    assert data.rollout == hofno.Rollout(2, 3)
+    assert (data.in_channels, data.out_channels) == (2, 1)
+    assert np.array_equal(data.train.y, FRAMES[:6, 2:5])
+    assert np.array_equal(data.valid.x, FRAMES[6:8, :2])
+    assert np.array_equal(data.test.y, FRAMES[8:, 2:5])
+    assert data.later is not None
+    assert np.array_equal(data.later[:], FRAMES[8:, 5:])
+
+
+def test_a_shuffle_keeps_every_trajectory() -> None:
+    data = hofno.from_trajectories(FRAMES, history=1, split=(0.6, 0.2, 0.2))
+    found = np.concatenate([np.concatenate((split.x, split.y), 1) for split in (data.train, data.valid, data.test)])
+    assert not np.array_equal(found, FRAMES)
+    assert np.array_equal(np.sort(found[:, 0, 0, 0]), np.sort(FRAMES[:, 0, 0, 0]))
+
+
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_they_are_learnt_and_rolled_out(axes: int) -> None:
+    frames = np.random.default_rng(1).random((5, 4, *(6,) * axes))
+    data = hofno.from_trajectories(frames, periodic=True, split=(3, 1, 1))
+    model = hofno.HOFNO(1, 1, modes=(2,) * axes, width=4, depth=1)
+    run = hofno.fit(model, data, epochs=1, progress=False)
+    assert run.predict(data.test.x, steps=7).shape == (1, 7, *(6,) * axes)
+    assert hofno.evaluate(run, data.test)["rel_l2"] > 0
+
+
+def test_a_mapped_file_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hofno.data.ondisk.SHARE", 0.0)
+    np.save(tmp_path / "frames.npy", FRAMES)
+    mapped = np.load(tmp_path / "frames.npy", mmap_mode="r")
+    data = hofno.from_trajectories(mapped, history=2, split=(6, 2, 2), seed=None)
+    assert data.train.on_disk
+    assert np.array_equal(data.train.y, FRAMES[:6, 2:])
+
+
+@pytest.mark.parametrize(
+    ("frames", "settings", "message"),
+    [
+        (FRAMES[0, 0], {}, "one to three grid axes"),
+        (FRAMES, {"history": 0}, "1 <= history"),
+        (FRAMES, {"history": 6}, "there are 6 frames"),
+        (FRAMES, {"history": 2, "start": 1}, "1 <= history <= start"),
+        (FRAMES, {"horizon": 6}, "start \\+ horizon"),
+        (np.where(FRAMES > 0.9, np.nan, FRAMES), {}, "NaN"),
+        (FRAMES, {"symmetry": square}, "symmetry is a Symmetry"),
+        (FRAMES[:, :, 0], {"symmetry": square()}, "two axes"),
+        (FRAMES, {"split": (9, 1, 1)}, "no more than 10"),
+    ],
+)
+def test_what_does_not_fit_is_refused(frames: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        hofno.from_trajectories(frames, **settings)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_of_ones_own_loop_is_saved_and_evaluated(tmp_path: Path) -> None:
+    x = torch.randn(6, 1, 8, generator=torch.Generator().manual_seed(0))
+    data = hofno.from_arrays(x, 2 * x, split=(4, 1, 1))
+    model = hofno.HOFNO(1, 1, modes=(3,), width=4, depth=1)
+    wrapped = hofno.Surrogate.around(model, data)
+    wrapped.save(tmp_path / "mine")
+    with torch.no_grad():
+        torch.testing.assert_close(hofno.load(tmp_path / "mine").predict(x), model(x))
+    assert hofno.evaluate(wrapped, data.test)["rel_l2"] > 0
+    for shown in (wrapped, data, data.train):
+        assert len(repr(shown)) < 120
+    assert "1 to 1 channels" in repr(data)
+
+
+def test_channels_that_come_last_are_told() -> None:
+    with pytest.raises(DataError, match="moveaxis"):
+        hofno.from_arrays(np.ones((8, 16, 16, 1)), np.ones((8, 16, 16, 1)))
