@@ -14,7 +14,7 @@ help:
 	@echo "make clean  remove $(VENV), $(OUT) and generated data"
 
 run: setup
-	$(BIN)/hofno run $(SPEC) --out $(OUT)
+	$(BIN)/hofno run $(SPEC) --out $(OUT) --threads auto
 
 test: setup-dev lint
 	$(BIN)/python -m pytest -n 2

@@ -83,7 +83,7 @@ def test_transforms_that_differ_are_not_timed(monkeypatch: pytest.MonkeyPatch) -
 def test_networks_are_written_with_their_conditions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "80")
     file = tmp_path / "deep" / "bench.json"
     run_models({"tiny": tiny(domain_padding=2 / 3, samples=3)}, 2, (3, 2), file)
     written = read_json(file)
@@ -104,6 +104,10 @@ def test_networks_are_written_with_their_conditions(
     shown = capsys.readouterr().out
     assert "tiny" in shown
     assert "training step" in shown
+    assert "…" not in shown
+    spread = "({:.2f}..{:.2f})".format(*result["step"]["speed_up_spread"])
+    assert spread in shown, "no number is cut at 80 columns"
+    assert "tiny: batch 6; parity " in shown
 
 
 def test_transforms_are_written_with_their_conditions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,9 +206,19 @@ def test_a_complex_number_counts_twice_and_is_trained() -> None:
 def test_a_missing_package_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     forget(monkeypatch)
     monkeypatch.setitem(sys.modules, "neuralop", None)
-    with pytest.raises(HofnoError, match=r"pip install 'hofno\[bench\]'$") as raised:
+    with pytest.raises(HofnoError, match=r"not installed; install it with: pip install 'hofno\[bench\]'$") as raised:
         run_peers({"tiny": tiny()}, 1, QUICK, None)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [("import tensorly_of_old", "needs tensorly_of_old"), ("from os import never", "cannot be imported")],
+)
+def test_a_broken_package_is_told_apart(stand_in: Path, line: str, told: str) -> None:
+    (stand_in / "neuralop" / "__init__.py").write_text(line)
+    with pytest.raises(HofnoError, match=f"neuraloperator {told}"):
+        neuralop.neuraloperator()
 
 
 def test_another_version_is_refused(stand_in: Path) -> None:

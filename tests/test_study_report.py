@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hofno import spec as specs
+from hofno import storage, study
 from hofno.spec import Spec
 from hofno.study import gather
 from hofno.study_report import write_report
+from hofno.train.show import Show, Silent
 
 BASE: dict[str, Any] = {
     "name": "study",
@@ -57,6 +59,61 @@ def test_the_headline_compares_with_the_first_other(tmp_path: Path, own: float, 
     assert "HO-FNO order 3, depth 1" in headline
     assert words in headline
     assert "FNO, depth 1" in headline
+
+
+@pytest.mark.parametrize("own", [0.49, 0.51])
+def test_errors_that_are_nearly_the_same_are_not_called_lower_or_higher(tmp_path: Path, own: float) -> None:
+    text = report(tmp_path, specs.parse({**BASE, "compare": COMPARE}), [own, 0.5, 0.2])
+    headline = next(line for line in text.splitlines() if line.startswith("> **"))
+    assert "no clear difference from FNO, depth 1" in headline
+    assert "times" not in headline
+    assert "predicting the mean" not in text
+
+
+@pytest.mark.parametrize("compare", [[], COMPARE])
+def test_models_that_learnt_nothing_are_said_to(tmp_path: Path, compare: list[Any]) -> None:
+    errors = [0.986, 0.991, 1.2][: 1 + len(compare)]
+    assert "no better than predicting the mean" in report(tmp_path, specs.parse({**BASE, "compare": compare}), errors)
+
+
+def test_a_study_that_is_partly_done_has_a_report_and_says_so(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "compare": COMPARE})
+    whole = results_of(spec, [0.05, 0.5, 0.2])
+    assert "missing" not in write_report(tmp_path, whole).read_text()
+    write_report(tmp_path, {**whole, "runs": whole["runs"][1:]})  # the spec's own run is not done
+    text = (tmp_path / "report.md").read_text()
+    assert "2 of the 3 runs of this study (1 missing or not finished)" in text
+    assert "> **FNO, depth 4: relative L2 error 0.200**" in text
+
+
+def test_results_are_there_as_soon_as_a_run_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = specs.parse({**BASE, "compare": COMPARE})
+    whole = results_of(spec, [0.05, 0.5, 0.2])
+    done = {run["spec_hash"]: run for run in whole["runs"][:2]}
+
+    def run_some(member: Spec, out: Path, show: Show) -> dict[str, Any]:
+        if member.run_hash not in done:
+            raise KeyboardInterrupt
+        return done[member.run_hash]
+
+    monkeypatch.setattr(study, "run_member", run_some)
+    with pytest.raises(KeyboardInterrupt):
+        study.run_study(spec, tmp_path, Silent())
+    found = storage.read_json(tmp_path / "results.json")
+    assert [run["label"] for run in found["runs"]] == ["HO-FNO order 3, depth 1", "FNO, depth 1"]
+    assert "(1 missing or not finished)" in write_report(tmp_path, found).read_text()
+
+
+def test_seconds_of_different_devices_are_not_to_be_compared(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "compare": COMPARE})
+    assert "not comparable" not in report(tmp_path, spec, [0.05, 0.5, 0.2])
+    records = results_of(spec, [0.05, 0.5, 0.2])["runs"]
+    devices = ("CPU (2 threads)", "CPU (2 threads)", "CPU (1 threads)")
+    records = [{**record, "device": device} for record, device in zip(records, devices, strict=True)]
+    write_report(tmp_path, gather(spec, records, 3.0))
+    text = (tmp_path / "report.md").read_text()
+    assert "not comparable" in text
+    assert "- CPU (2 threads): HO-FNO order 3, depth 1; FNO, depth 1\n- CPU (1 threads): FNO, depth 4\n" in text
 
 
 def test_the_headline_of_a_sweep_is_its_lowest_error(tmp_path: Path) -> None:

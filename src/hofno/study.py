@@ -1,7 +1,7 @@
 """A study: the runs that a spec's `[[compare]]` and `[sweep]` describe, trained, evaluated and gathered in one file.
 
     OUT/runs/<hash>/     a run folder for each member, see `hofno.stages`
-    OUT/results.json     all measured numbers with their conditions
+    OUT/results.json     all measured numbers with their conditions, written again whenever a member is done
 
 A member that is done is not done again; one that was interrupted goes on.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable, Sequence
 from datetime import date
 from functools import lru_cache
 from pathlib import Path
@@ -48,14 +49,22 @@ def member_folder(out: Path, spec: Spec) -> Path:
     return out / "runs" / f"{name}-{spec.run_hash[:8]}"
 
 
-def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> dict[str, Any]:
-    """Train and evaluate one member, or read what is there already."""
+def read_member(spec: Spec, out: Path) -> dict[str, Any] | None:
+    """What was measured of a member; None while it is not done."""
     path = member_folder(out, spec)
     evaluation = path / "evaluation.json"
     if evaluation.exists() and is_finished(path):
         record = storage.read_json(evaluation)
         if record.get("spec_hash") == spec.run_hash:
             return {key: value for key, value in record.items() if key != "per_sample"}
+    return None
+
+
+def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> dict[str, Any]:
+    """Train and evaluate one member, or read what is there already."""
+    path = member_folder(out, spec)
+    if (record := read_member(spec, out)) is not None:
+        return record
     data = data or make_data(spec)
     if is_finished(path):
         return evaluate_run(spec, data, path)[0]
@@ -104,39 +113,51 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
     """Run every member and write `results.json`; with several workers, members share the device as processes."""
     members = checked_members(spec)
     begun = time.perf_counter()
-    records: dict[int, dict[str, Any]] = {}
+    records = [read_member(member, out) for member, _ in members]
+
+    def keep(index: int, record: dict[str, Any]) -> None:
+        records[index] = record
+        storage.write_json(out / "results.json", gather(spec, records, time.perf_counter() - begun))
+
     if workers <= 1:
         for index, (member, cell) in enumerate(members):
-            records[index] = {**run_member(member, out, show), "cell": cell}
-            told = records[index]["metrics"]
+            record = run_member(member, out, show)
+            keep(index, record)
+            told = record["metrics"]
             show.note(f"{name_of(member, cell)}: test rel_l2 {told['rel_l2']:.4g}  (seed {member.seed})")
     else:
         for member in {member.data_hash: member for member, _ in members}.values():
             make_data(member)
-        records = _run_in_processes(spec, members, out, show, workers)
-    results = gather(spec, [records[i] for i in range(len(members))], time.perf_counter() - begun)
+        _run_in_processes(spec, members, out, show, workers, keep)
+    results = gather(spec, records, time.perf_counter() - begun)
     storage.write_json(out / "results.json", results)
     return results
 
 
 def _run_in_processes(
-    spec: Spec, members: list[tuple[Spec, dict[str, Any]]], out: Path, show: Show, workers: int
-) -> dict[int, dict[str, Any]]:
+    spec: Spec,
+    members: list[tuple[Spec, dict[str, Any]]],
+    out: Path,
+    show: Show,
+    workers: int,
+    keep: Callable[[int, dict[str, Any]], None],
+) -> None:
     """Train members in `workers` processes, the longest first, so that the last ones are short."""
     order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
-    records: dict[int, dict[str, Any]] = {}
+    count = 0
 
     def done(position: int, record: dict[str, Any]) -> None:
+        nonlocal count
+        count += 1
         index = order[position]
         member, cell = members[index]
-        records[index] = {**record, "cell": cell}
+        keep(index, record)
         rel_l2 = record["metrics"]["rel_l2"]
-        show.advance(len(records), f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
+        show.advance(count, f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
 
     with showing(show):
         show.start(spec.title or spec.name, len(members), 0)
         share(_worker, [(members[i][0].plain(), str(out)) for i in order], workers, done)
-    return records
 
 
 def name_of(member: Spec, cell: dict[str, Any]) -> str:
@@ -145,17 +166,25 @@ def name_of(member: Spec, cell: dict[str, Any]) -> str:
     return ", ".join([member.label or member.name, *keys])
 
 
-def gather(spec: Spec, records: list[dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """The results file of a study."""
+def gather(spec: Spec, records: Sequence[dict[str, Any] | None], seconds: float) -> dict[str, Any]:
+    """The results file of a study; members whose record is None are not done yet and left out.
+
+    A run that was measured on another device, or with another number of threads, than the first one says so.
+    """
     runs = []
+    first = next(record for record in records if record is not None)
+    device = first.get("device") or device_name(find_device(spec.device))
     sets = {variant.label: variant.set for variant in spec.compare}
     for record, (member, cell) in zip(records, spec.members(), strict=True):
+        if record is None:
+            continue
         label = name_of(member, cell)
         # all that tells the run apart from the spec's own, but for the seed; FNO is the network of order 1
         shown = {**sets.get(cell.get("label", ""), {}), **cell}
         shown |= {"model.order": 1} if member.model.name == "fno" else {}
         shown.pop("seed", None)
-        kept = {key: value for key, value in record.items() if key not in ("device", "versions")}
+        same = ("device", "versions") if record.get("device", device) == device else ("versions",)
+        kept = {key: value for key, value in record.items() if key not in same}
         runs.append({**kept, "label": label, "cell": shown})
     return {
         "schema": SCHEMA,
@@ -163,8 +192,8 @@ def gather(spec: Spec, records: list[dict[str, Any]], seconds: float) -> dict[st
         "title": spec.title or spec.name,
         "problem": spec.data.problem,
         "origin": "generated",
-        "device": records[0].get("device") or device_name(find_device(spec.device)),
-        "versions": records[0].get("versions") or versions(),
+        "device": device,
+        "versions": first.get("versions") or versions(),
         "created": date.today().isoformat(),
         "seconds": round(seconds, 1),
         "spec": spec.plain(),
@@ -173,13 +202,40 @@ def gather(spec: Spec, records: list[dict[str, Any]], seconds: float) -> dict[st
     }
 
 
-def check_study_folder(out: Path) -> None:
-    """Refuse a folder that holds something else than a study."""
+def check_study_folder(out: Path, spec: Spec) -> None:
+    """Refuse a folder that holds something else than this study, or than another part of its sweep."""
     if out.exists() and not out.is_dir():
         raise SpecError(f"{out} is a file, --out needs a folder; choose another --out")
     known = ("runs", "results.json")
     if out.exists() and any(out.iterdir()) and not any((out / name).exists() for name in known):
         raise SpecError(f"{out} exists and holds no study; choose another --out")
+    members = [_settings(member) for member, _ in spec.members()]
+    swept = {".".join(specs.key_path(key)) for key in spec.sweep}
+    for found in map(_settings, _earlier_members(out)):
+        apart = [[k for k in {**own, **found} if k not in swept and own.get(k) != found.get(k)] for own in members]
+        index, keys = min(enumerate(apart), key=lambda item: len(item[1]))
+        if keys:
+            was, now = (values.get(keys[0], "nothing") for values in (found, members[index]))
+            raise SpecError(
+                f"{out} holds a study of other settings: {keys[0]} was {was} and is {now}; choose another --out, or "
+                "the settings it was started with"
+            )
+
+
+def _earlier_members(out: Path) -> list[Spec]:
+    """The runs of a study's folder, or those its results tell of where the runs themselves are gone."""
+    runs = [read_spec(file.parent) for file in sorted(out.glob("runs/*/spec.toml"))]
+    if runs or not (out / "results.json").exists():
+        return runs
+    results = storage.read_json(out / "results.json")
+    check_results(results, str(out / "results.json"))
+    return [member for member, _ in specs.parse(results["spec"]).members()] if "spec" in results else []
+
+
+def _settings(spec: Spec) -> dict[str, Any]:
+    """All that makes a run's numbers, by dotted keys."""
+    sections = {name: getattr(spec, name).model_dump(mode="json") for name in ("data", "model", "train")}
+    return {"seed": spec.seed} | {f"{name}.{key}": v for name, part in sections.items() for key, v in part.items()}
 
 
 def check_results(results: Any, where: str) -> None:

@@ -46,6 +46,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
         "Relative L2 error on the test set, mean over its samples; shorter is better (log scale)",
     )
     page.table(*tables.comparison_rows(results))
+    if note := _different_conditions(results):
+        page.text(note)
     if spec.published == "poisson" and "degree" in spec.data.parameters:
         _published(page, results, spec)
     if rows and "rollout" in rows[0].metrics:
@@ -64,8 +66,12 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
 
 def _lead(results: dict[str, Any], spec: Spec) -> str:
     data = ", ".join(f"{key} {value}" for key, value in spec.data.parameters.items())
+    count, missing = len(results["runs"]), len(spec.members()) - len(results["runs"])
+    runs = f"{count} run{'s' * (count > 1)}"
+    if missing > 0:
+        runs = f"{count} of the {count + missing} runs of this study ({missing} missing or not finished)"
     return (
-        f"{len(results['runs'])} runs on data generated here from the PDE (`{spec.data.problem}`: {data}). "
+        f"{runs} on data generated here from the PDE (`{spec.data.problem}`: {data}). "
         f"Trained for {spec.train.epochs} epochs on {results['device']}. "
         "Errors are on the test split, which training and the choice of weights never see."
     )
@@ -74,14 +80,24 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
 MAIN_TABLE = ("airfoil", "darcy", "elasticity", "pipe", "plasticity")
 """Benchmarks whose published numbers are a column of the main table."""
 
+ALIKE = 1.05
+"""Errors whose ratio is less are not called different."""
+
+NOTHING_LEARNT = 0.95
+"""Relative errors from here on are those of a constant."""
+
 
 def _headline(page: Page, rows: list[tables.Summary], spec: Spec) -> None:
-    """The spec's own run against those it is compared with; of a sweep, or of one run alone, the lowest error."""
-    if not spec.compare or len(rows) < 2:
+    """The spec's own run against those it is compared with; of a sweep, or without that run, the lowest error."""
+    whole = "Every error here" if len(rows) > 1 else "This error"
+    note = (
+        f" {whole} is about 1: no better than predicting the mean." if min(map(_error, rows)) >= NOTHING_LEARNT else ""
+    )
+    if not spec.compare or len(rows) < 2 or rows[0].label != name_of(*spec.members()[0]):
         best = min(rows, key=_error)
         cells = f"The lowest of {len(rows)} cells; " if len(rows) > 1 else ""
         detail = f"{cells}mean over the test set and {len(best.seeds)} seed{'s' * (len(best.seeds) > 1)}."
-        page.headline(f"{best.label}: relative L2 error {number(_error(best))}", detail[0].upper() + detail[1:])
+        page.headline(f"{best.label}: relative L2 error {number(_error(best))}", detail[0].upper() + detail[1:] + note)
         return
     own, others = rows[0], rows[1:]
     first, nearest = others[0], min(others, key=_error)
@@ -91,20 +107,36 @@ def _headline(page: Page, rows: list[tables.Summary], spec: Spec) -> None:
         detail = f"{errors} {sizes}."
     else:
         detail = (
-            f"{errors} The best of the others, {nearest.label}, has {number(_error(nearest))}: ours is "
-            f"{_times(own, nearest)} that. {sizes} and {nearest.parameters['real']:,}."
+            f"{errors} The best of the others, {nearest.label}, has {number(_error(nearest))}: "
+            f"{_times(own, nearest, 'ours is')} that. {sizes} and {nearest.parameters['real']:,}."
         )
-    page.headline(f"{own.label}: error {_times(own, first)} {first.label}", detail)
+    page.headline(f"{own.label}: {_times(own, first, 'error')} {first.label}", detail + note)
 
 
 def _error(row: tables.Summary) -> float:
     return row.metrics["rel_l2"].mean
 
 
-def _times(own: tables.Summary, other: tables.Summary) -> str:
-    """How much lower or higher the error of `own` is, in words."""
+def _times(own: tables.Summary, other: tables.Summary, subject: str) -> str:
+    """How much lower or higher the error of `own` is, in words; `subject` stands before a number."""
     factor = _error(other) / _error(own)
-    return f"{factor:.1f} times lower than" if factor >= 1 else f"{1 / factor:.1f} times higher than"
+    if max(factor, 1 / factor) < ALIKE:
+        return "no clear difference from"
+    digits = 1 if max(factor, 1 / factor) >= 1.2 else 2
+    words = f"{factor:.{digits}f} times lower" if factor >= 1 else f"{1 / factor:.{digits}f} times higher"
+    return f"{subject} {words} than"
+
+
+def _different_conditions(results: dict[str, Any]) -> str:
+    """Where runs were timed on different devices or with different numbers of threads: which; else nothing."""
+    devices: dict[str, list[str]] = {}
+    for run in results["runs"]:
+        labels = devices.setdefault(run.get("device", results["device"]), [])
+        labels += [] if run["label"] in labels else [run["label"]]
+    if len(devices) < 2:
+        return ""
+    lines = "".join(f"\n- {device}: {'; '.join(labels)}" for device, labels in devices.items())
+    return f"Seconds in this table are not comparable: devices or numbers of threads differ.\n{lines}"
 
 
 def _published(page: Page, results: dict[str, Any], spec: Spec) -> None:
@@ -199,7 +231,8 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
         line = f" White line: {scene.level[1]}." if scene.level is not None else ""
         page.figure(
             figures.fields(x, y, predictions, places=places, scene=scene),
-            f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units.{line}",
+            f"Test sample {SAMPLE}: inputs, solution, and each model's prediction and error, in physical units; errors "
+            f"on one scale.{line}",
         )
         if scene.wall:
             line = f"; dotted: {scene.level[1]}" if scene.level is not None else ""
@@ -314,7 +347,7 @@ def _conditions(results: dict[str, Any], spec: Spec) -> dict[str, str]:
     seeds = sorted({run["seed"] for run in results["runs"]})
     versions = ", ".join(f"{name} {value}" for name, value in results["versions"].items())
     return {
-        "Device": results["device"],
+        "Device": "; ".join(dict.fromkeys(run.get("device", results["device"]) for run in results["runs"])),
         "Versions": versions,
         "Seeds": ", ".join(str(seed) for seed in seeds),
         "Data": f"{results['origin']}, problem {results['problem']}, seed {spec.data.parameters.get('seed', 0)}",

@@ -31,6 +31,8 @@ def test_every_command_has_help_with_an_example(hofno: Hofno, command: str) -> N
     assert result.exit_code == 0
     assert f"hofno {command}" in result.stdout.partition("Options")[2]
     assert command in hofno("--help").stdout
+    for shown in (result.stdout, hofno("--help").stdout):
+        assert not [text for text in ("<bool>", "list[", "int range") if text in shown]
 
 
 def test_help_and_specs_do_not_import_torch(folder: Path) -> None:
@@ -136,6 +138,11 @@ def test_show_what(refused: Refused, arguments: list[str], text: str) -> None:
     [
         ("model.modes=[9, 4]", "modes[0]=9 is more than an axis of 16 points holds (at most 8)"),
         ("model.modes=[4, 4, 4]", "asks for 3 spatial axes"),
+        (
+            "model.modes=100,100",
+            "a list is written in brackets; got model.modes=100,100, try --set 'model.modes=[100,100]'",
+        ),
+        ("model.modes=(4, 4)", "try --set 'model.modes=[4, 4]'"),
         ("model.order=0", "order"),
         ("model.order=two", "model.order"),
         ("model.widht=8", "did you mean 'width'?"),

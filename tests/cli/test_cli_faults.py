@@ -21,7 +21,7 @@ from cli_children import Child
 from typer.testing import Result
 
 import hofno as package
-from hofno import stages, storage
+from hofno import storage, study
 from hofno.cli.failures import explain
 from hofno.errors import HofnoError
 
@@ -249,7 +249,7 @@ class TestErrorsInOneLine:
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(stages, "check", fail)
+        monkeypatch.setattr(study, "check", fail)
 
     def test_ctrl_c_outside_of_training(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failing(monkeypatch, KeyboardInterrupt())

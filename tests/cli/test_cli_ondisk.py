@@ -36,7 +36,7 @@ def same_runs(one: Path, two: Path) -> None:
 
 def test_pairs(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = succeed(hofno("generate", "tiny.toml"))
-    assert "kept on cpu" in succeed(hofno("train", "tiny.toml", "--out", "here"))
+    assert "training set" not in succeed(hofno("train", "tiny.toml", "--out", "here"))
     monkeypatch.setattr(ondisk, "SHARE", 0.0)
     assert rows(succeed(hofno("generate", "tiny.toml"))) == rows(table)
     assert "read from disk" in succeed(hofno("train", "tiny.toml", "--out", "there"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import types
 from collections.abc import Callable
@@ -121,6 +122,8 @@ def test_evaluate(run: Path, hofno: Hofno) -> None:
     assert f"{record['metrics']['rel_l2']:.6g}" in result.stdout
     errors = record["per_sample"]["rel_l2"]
     assert f"worst samples by rel_l2: {int(np.argmax(errors))} ({max(errors):.4g})" in result.stdout
+    assert len(errors) % 2 == 0
+    assert f"{statistics.median(errors):.6g}" in result.stdout
     assert json.loads((run / "evaluation.json").read_text()) == record
 
 
@@ -232,8 +235,10 @@ def test_check(run: Path, hofno: Hofno) -> None:
     result = hofno("check", run)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert len(lines) == 6
     assert all(line.endswith(": sound") for line in lines)
+    names = [line.removeprefix(f"{run}/").removesuffix(": sound") for line in lines]
+    written = [path.relative_to(run).as_posix() for path in run.iterdir() if path.is_file()]
+    assert sorted(names) == sorted([*written, *(f"checkpoints/step-00000000{step}" for step in (3, 6))])
 
 
 @pytest.mark.parametrize(
@@ -258,11 +263,26 @@ def test_check_finds_damage(run: Path, hofno: Hofno, name: str) -> None:
     assert "NOT SOUND" in result.stderr
     assert "Traceback" not in result.output
     assert ": sound" in result.stdout
+    part = "/".join(name.split("/")[:2])
+    assert any(line.startswith(f"{run / part}: NOT SOUND") for line in result.stderr.splitlines())
 
 
 def test_check_a_saved_model_and_a_foreign_folder(run: Path, hofno: Hofno, folder: Path) -> None:
     package.load(run).save(folder / "saved")
-    assert hofno("check", "saved").exit_code == 0
+    result = hofno("check", "saved")
+    assert result.exit_code == 0
+    assert {line.split(":")[0] for line in result.stdout.splitlines()} == {
+        str(path.relative_to(folder)) for path in (folder / "saved").iterdir()
+    }
+    description = json.loads((folder / "saved" / "model.json").read_text())
+    files = {path.name: path.read_bytes() for path in (folder / "saved").glob("*.safetensors")}
+    files["model.json"] = json.dumps({**description, "grid": None}).encode()
+    storage.save_folder(folder / "saved", files, {"kind": "model"})
+    result = hofno("check", "saved")
+    assert result.exit_code == 1
+    assert "saved: NOT SOUND" in result.stderr, "whole files that make no model"
+    (run / "model.safetensors").unlink()
+    assert "model.safetensors: NOT SOUND" in hofno("check", run).stderr
     (folder / "foreign").mkdir()
     for name in ("foreign", "nowhere"):
         result = hofno("check", name)
@@ -333,6 +353,33 @@ def test_run_refuses_other_folders_before_it_trains(refused: Refused, folder: Pa
     assert "holds no study" in refused("run", "tiny", "--out", "foreign")
     assert "order" in refused("run", "tiny", "--out", "study", "--set", "sweep.'model.order'=[2, 0]")
     assert not (folder / "study").exists()
+
+
+def test_run_refuses_the_folder_of_another_study(hofno: Hofno, refused: Refused, folder: Path) -> None:
+    """Finished or not, with its runs or without; going on and other parts of a sweep are no other study."""
+    same = ["run", "tiny", "--out", "study", "--set", "train.epochs=1", "--set", "sweep.seed=[0]"]
+    assert hofno(*same).exit_code == 0
+    (made,) = (folder / "study" / "runs").iterdir()
+    told = "study holds a study of other settings: {} was {} and is {}; choose another --out"
+    others = {"train.epochs": (1, 2), "model.width": (8, 12), "train.noise": (0.0, 0.5), "data.waves": (8, 9)}
+    for key, (was, now) in others.items():
+        assert told.format(key, was, now) in refused(*same, "--set", f"{key}={now}")
+    assert list((folder / "study" / "runs").iterdir()) == [made]
+    results = (folder / "study" / "results.json").read_bytes()
+    (folder / "study" / "results.json").unlink()
+    assert "train.epochs was 1 and is 2" in refused(*same, "--set", "train.epochs=2")
+    assert hofno(*same, "--set", "sweep.seed=[0, 1]", "--workers", "2").exit_code == 0
+    assert hofno(*same, "--set", "sweep.seed=[1]").exit_code == 0
+    (folder / "bare").mkdir()
+    (folder / "bare" / "results.json").write_bytes(results)
+    same[3] = "bare"
+    assert "train.epochs was 1 and is 2" in refused(*same, "--set", "train.epochs=2")
+    assert hofno(*same).exit_code == 0
+
+
+def test_a_tracker_is_refused_before_a_folder_is_made(refused: Refused, folder: Path) -> None:
+    assert "unknown tracker 'paper'" in refused("train", "tiny", "--out", "run", "--track", "paper")
+    assert not (folder / "run").exists()
 
 
 def test_report_needs_a_study(refused: Refused, folder: Path) -> None:

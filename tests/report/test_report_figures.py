@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 from hofno.errors import HofnoError
 from hofno.report import figures, published, tables
 from hofno.report.drawing import series_styles
+from hofno.report.scenes import Scene
 
 
 def visible(figure: Figure) -> list[Any]:
@@ -46,11 +47,27 @@ def test_fields_in_two_dimensions() -> None:
         *("input 1", "input 2", "truth", "FNO", "HO-FNO order 2"),
         *("error, rel. L2 0.500", f"error, rel. L2 {error:.3g}"),
     ]
-    truth, prediction, wrong = (panels[index].images[0] for index in (2, 3, 5))
+    truth, prediction, wrong, less_wrong = (panels[index].images[0] for index in (2, 3, 5, 6))
     assert truth.get_clim() == prediction.get_clim() == pytest.approx((y[1].min(), y[1].max()))
     assert wrong.get_clim() == pytest.approx((-0.5 * abs(y[1]).max(), 0.5 * abs(y[1]).max()))
+    assert less_wrong.get_clim() == wrong.get_clim(), "the same colour is the same error"
     np.testing.assert_allclose(np.asarray(prediction.get_array()), 1.5 * y[1, 0].T)
     assert draws(figure)
+
+
+@pytest.mark.parametrize("shape", [(32,), (8, 8)])
+@pytest.mark.parametrize("models", [1, 3, 4])
+def test_titles_lie_within_the_figure_and_beside_each_other(shape: tuple[int, ...], models: int) -> None:
+    y = 0.003 * np.random.default_rng(0).normal(size=(1, 1, *shape))
+    labels = [f"HO-FNO order {order}, depth 16, 7 waves" for order in range(2, 2 + models)]
+    scene = Scene(inputs=("source f",), targets=("solution v",))
+    figure = figures.fields(y, y, dict.fromkeys(labels, 1.1 * y), scene=scene)
+    figure.draw_without_rendering()
+    width = figure.get_size_inches()[0] * figure.dpi
+    boxes = [axis.title.get_window_extent() for axis in visible(figure)]
+    for index, box in enumerate(boxes):
+        assert 0 <= box.x0 < box.x1 <= width, visible(figure)[index].get_title()
+        assert not any(box.overlaps(other) for other in boxes[:index]), visible(figure)[index].get_title()
 
 
 def test_fields_in_one_dimension_are_lines() -> None:
@@ -113,6 +130,19 @@ def test_learning_curves() -> None:
         "diverged",
     ]
     assert draws(figure)
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+@pytest.mark.parametrize("level", [1.0, 0.37, 123.0])
+def test_short_and_level_curves_have_whole_epochs_and_two_marks(epochs: int, level: float) -> None:
+    rows = [{"epoch": e, "train_loss": level * 0.99**e, "valid_rel_l2": level / 3**e} for e in range(1, epochs + 1)]
+    figure = figures.learning_curves({"FNO": rows})
+    for axis in visible(figure):
+        for line, least in ((axis.xaxis, 1), (axis.yaxis, 2)):
+            low, high = sorted(line.get_view_interval())
+            marks = [mark for mark in line.get_majorticklocs() if low <= mark <= high]
+            assert len(marks) >= least
+        assert all(float(mark).is_integer() for mark in axis.xaxis.get_majorticklocs())
 
 
 def test_curves_without_a_positive_value_still_draw() -> None:
@@ -191,8 +221,10 @@ def test_styles_follow_the_paper_and_tell_series_apart() -> None:
     ]
     styles = series_styles(labels)
     colours = [styles[label][0] for label in labels]
-    assert colours[:5] == ["#dc4b3c", "#2ea043", "#2ea043", "#1e88e5", "#8e44ad"]
-    assert len(set(colours)) == len(labels) - 1
+    assert [colours[index] for index in (0, 1, 3, 4)] == ["#dc4b3c", "#2ea043", "#1e88e5", "#8e44ad"]
+    assert len(set(colours)) == len(labels)
+    red, green, blue = (int(colours[2][at : at + 2], 16) for at in (1, 3, 5))
+    assert green > max(red, blue), "another shade of the colour of its order"
     assert len({styles[label][:2] for label in labels}) == len(labels)
 
 

@@ -160,3 +160,14 @@ def test_markup_never_opens_a_foreign_tag(text: str) -> None:
         *("html", "head", "title", "style", "body", "main", "header", "h1"),
         *("aside", "p", "ul", "li", "strong", "code"),
     }
+
+
+def test_what_scrolls_on_a_narrow_screen_says_so() -> None:
+    """A figure that keeps its width has a line that says so up to just the width from which on it fits."""
+    style = "".join(Reader(Page("t", "l").html()).words["style"])
+    least = re.search(r"\nimg \{[^}]*min-width: (\d+)rem", style)
+    until = re.search(r"max-width: (\d+)rem\) \{\n  figure \.scroll::before \{ content: \"scroll sideways", style)
+    assert least is not None
+    assert until is not None
+    beside = 2 * 1.1 + 2 * 0.75  # rem: padding of the page and of the box
+    assert 0 <= int(until[1]) - int(least[1]) - beside < 1

@@ -207,8 +207,18 @@ class TestTrackers:
             make_trackers(("tensorboard",), None, "run", {})
         assert make_trackers((), None, "run", {}) == []
 
+    @pytest.mark.parametrize("track", ["paper", ("paper",)])
+    def test_checked_before_a_folder_is_made(
+        self, trained: Trained, tmp_path: Path, track: str | tuple[str, ...]
+    ) -> None:
+        with pytest.raises(SpecError, match="unknown tracker 'paper'"):
+            trained(out=tmp_path / "run", track=track)
+        assert not (tmp_path / "run").exists()
+        with pytest.raises(SpecError, match="give out="):
+            trained(track="tensorboard")
+
     @pytest.mark.parametrize("name", ["wandb", "tensorboard"])
-    def test_not_installed(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_not_installed(self, name: str, trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = builtins.__import__
 
         def without(wanted: str, *rest: Any) -> Any:
@@ -219,6 +229,9 @@ class TestTrackers:
         monkeypatch.setattr(builtins, "__import__", without)
         with pytest.raises(SpecError, match=r"pip install 'hofno\[tracking\]'"):
             make_trackers((name,), tmp_path, "run", {})
+        with pytest.raises(SpecError, match=r"pip install 'hofno\[tracking\]'"):
+            trained(out=tmp_path / "run", track=name)
+        assert not (tmp_path / "run").exists()
 
 
 class TestShow:

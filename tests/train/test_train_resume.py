@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from hofno import Dataset, Run, storage
+from hofno import Dataset, Run, load, storage
+from hofno.cli.verify import verify_run
 from hofno.errors import CheckpointError, SpecError
 from hofno.train.loop import Interrupted
 from hofno.train.step import Step
@@ -85,9 +86,34 @@ def test_without_a_folder_nothing_is_promised(trained: Trained, monkeypatch: pyt
 
 
 def test_a_checkpoint_of_other_settings_is_refused(trained: Trained, tmp_path: Path) -> None:
-    trained(out=tmp_path)
+    trained(out=tmp_path, model={"width": 12}, lr=0.01)
+    same: dict[str, Any] = {"out": tmp_path, "resume": True, "model": {"width": 12}, "lr": 0.01}
+    for changes, told in (
+        ({"epochs": 3}, "epochs was 2 and is 3"),
+        ({"clip": 0.5}, r"clip was 0\.0 and is 0\.5"),
+        ({"lr": 1e-3}, r"lr was 0\.01 and is 0\.001"),
+        ({"seed": 1}, "seed was 0 and is 1"),
+        ({"model": {}}, r"model\.width was 12 and is 8"),
+    ):
+        with pytest.raises(CheckpointError, match=f"started with other settings: {told}; resume it with those"):
+            trained(**{**same, **changes})
+    trained(**same)
+    (tmp_path / "settings.json").unlink()  # of a run from before settings were noted
     with pytest.raises(CheckpointError, match="belongs to another spec"):
-        trained(out=tmp_path, resume=True, epochs=3)
+        trained(**same, epochs=3)
+    trained(**same)
+
+
+def test_an_unfinished_run_is_not_a_model(trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 1)
+    with pytest.raises(Interrupted):
+        trained(out=tmp_path)
+    with pytest.raises(CheckpointError, match=r"has not finished; continue it with the same .* resume=True"):
+        load(tmp_path)
+    assert all(fault is None for _, fault in verify_run(tmp_path))
+    monkeypatch.undo()
+    trained(out=tmp_path, resume=True)
+    load(tmp_path)
 
 
 def test_an_earlier_run_is_not_overwritten(trained: Trained, tmp_path: Path) -> None:

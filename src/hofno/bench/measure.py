@@ -93,7 +93,7 @@ def show_table(headings: tuple[str, ...], rows: list[tuple[str, ...]], title: st
 
     table = Table(title=title, title_justify="left")
     for heading in headings:
-        table.add_column(heading)
+        table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console().print(table)

@@ -32,8 +32,16 @@ def neuraloperator() -> Any:
     try:
         package = import_module("neuralop")
         import_module("neuralop.models")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] != "neuralop":
+            raise HofnoError(
+                f"neuraloperator needs {error.name}, which is missing; install it with: {INSTALL}"
+            ) from error
+        raise HofnoError(
+            f"bench peers compares with neuraloperator, which is not installed; install it with: {INSTALL}"
+        ) from error
     except ImportError as error:
-        raise HofnoError(f"expected neuraloperator to compare with; got {error}; install it with: {INSTALL}") from error
+        raise HofnoError(f"neuraloperator cannot be imported ({error}); install it again with: {INSTALL}") from error
     version = str(getattr(package, "__version__", "unknown"))
     if version.split(".")[0] != "2":
         raise HofnoError(f"expected neuraloperator 2; got version {version}; install it with: {INSTALL}")

@@ -4,6 +4,7 @@
 - `describe`: show, list.
 - `make`: generate, train, run.
 - `use`: evaluate, predict, report, bench, check.
+- `plain_help`: how the help is told.
 - `options`: arguments that several commands share, and how a spec is found.
 """
 

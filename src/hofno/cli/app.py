@@ -9,6 +9,7 @@ import typer
 from hofno import __version__
 from hofno.cli import describe, make, use
 from hofno.cli.failures import OneLineErrors
+from hofno.cli.plain_help import PlainCommand
 
 app = typer.Typer(
     cls=OneLineErrors,
@@ -50,7 +51,7 @@ for command, epilog in (
     (use.bench, "Example: hofno bench model --shape darcy"),
     (use.check, "Example: hofno check runs/a"),
 ):
-    app.command(name="list" if command is describe.list_all else None, epilog=epilog)(command)
+    app.command(name="list" if command is describe.list_all else None, cls=PlainCommand, epilog=epilog)(command)
 
 
 def main() -> None:

@@ -45,8 +45,10 @@ def list_all(
 def show(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of a spec in specs/.")] = "",
     settings: Settings = None,
-    problem: Annotated[str, typer.Option(help="Show the card and the parameters of a problem instead.")] = "",
-    model: Annotated[str, typer.Option(help="Show the arguments of a model instead.")] = "",
+    problem: Annotated[
+        str, typer.Option(metavar="NAME", help="Show the card and the parameters of a problem instead.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="Show the arguments of a model instead.")] = "",
 ) -> None:
     """Show what a run would be, and fail early on anything wrong with it."""
     if sum(map(bool, (spec, problem, model))) != 1:

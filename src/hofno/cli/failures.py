@@ -13,8 +13,7 @@ import os
 import sys
 from typing import Any
 
-from typer.core import TyperGroup
-
+from hofno.cli.plain_help import PlainGroup
 from hofno.errors import HofnoError
 
 WRONG = 2
@@ -54,7 +53,7 @@ def _is_torch_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
-class OneLineErrors(TyperGroup):
+class OneLineErrors(PlainGroup):
     """The group of all commands; an error of any of them is told here."""
 
     def invoke(self, ctx: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hofno.cli.options import Settings, SpecName, load_spec, print_table, progress_on
+from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import SpecError
 
 if TYPE_CHECKING:
@@ -54,9 +55,13 @@ def train(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the new run.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder instead.")] = None,
-    track: Annotated[list[str] | None, typer.Option(help="Also write to tensorboard or wandb. Repeatable.")] = None,
+    threads: Threads = None,
+    track: Annotated[
+        list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Also write its rows there. Repeatable.")
+    ] = None,
 ) -> None:
     """Make the data of a spec, train its model and evaluate it; or continue a run that was interrupted."""
+    settle_threads(threads)
     if resume is not None:
         if spec or out is not None or settings:
             raise SpecError("--resume RUN continues a run as it is; leave out SPEC, --out and --set")
@@ -80,10 +85,13 @@ def run(
     spec: SpecName,
     out: Annotated[Path, typer.Option(metavar="OUT", help="Folder of the study.")],
     settings: Settings = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs trained at the same time, each in its own process.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Runs trained at the same time, each in its own process.")
+    ] = 1,
     results: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also merge the measured runs into this file.")
     ] = None,
+    threads: Threads = None,
 ) -> None:
     """Run the whole study of a spec, train and evaluate each member, and write its report."""
     from hofno import storage
@@ -92,8 +100,9 @@ def run(
     from hofno.train.loop import Interrupted
     from hofno.train.show import choose_show
 
+    settle_threads(threads)
     read = load_spec(spec, settings)
-    check_study_folder(out)
+    check_study_folder(out, read)
     old = storage.read_json(results) if results is not None and results.exists() else None
     try:
         measured = run_study(read, out, choose_show(True), workers)
@@ -139,7 +148,9 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
 def _train_and_evaluate(read: Spec, path: Path, *, resume: bool, track: tuple[str, ...]) -> None:
     from hofno import stages
     from hofno.train.show import choose_show
+    from hofno.train.track import check_trackers
 
+    check_trackers(track, path)
     show = choose_show(True)
     data = stages.make_data(read, progress_on(show))
     if not resume:

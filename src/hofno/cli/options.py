@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hofno.errors import SpecError
 
 if TYPE_CHECKING:
     from hofno.problems.base import Progress
@@ -17,7 +20,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec, e.g. train.epochs=10. Repeatable."),
 ]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or of a saved model.")]
+
+BARE_LIST = re.compile(r"\(?[-+.\de]+( *, *[-+.\de]+)+,?\)?")
+"""Numbers with commas between them and no brackets around them."""
 
 
 def spec_folders() -> list[Path]:
@@ -39,7 +44,13 @@ def read_settings(settings: list[str] | None) -> dict[str, Any]:
     """The changes that `--set` asks for; the last one of a key counts."""
     from hofno.spec import parse_setting
 
-    return dict(parse_setting(text) for text in settings or [])
+    changes = dict(parse_setting(text) for text in settings or [])
+    for key, value in changes.items():
+        if isinstance(value, str) and BARE_LIST.fullmatch(value):
+            raise SpecError(
+                f"a list is written in brackets; got {key}={value}, try --set '{key}=[{value.strip('(,)')}]'"
+            )
+    return changes
 
 
 def load_spec(name: str, settings: list[str] | None) -> Spec:

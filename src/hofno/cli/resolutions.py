@@ -48,7 +48,9 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
     buffer = BytesIO()
     _figure(members, folders, records).savefig(buffer, format="svg", facecolor="white")
     storage.write_bytes(run / FIGURE, buffer.getvalue())
-    typer.echo(f"written to {run / FIGURE} and {FILE} beside each model")
+    typer.echo(f"figure: {run / FIGURE}")
+    own_files = f"{run / FILE}" if folders == [run] else f"{FILE} in the folder of each run, under {run / 'runs'}"
+    typer.echo(f"numbers: {own_files}")
 
 
 def _folders(run: Path) -> list[Path]:
@@ -75,7 +77,7 @@ def _print(folder: Path, record: dict[str, Any]) -> None:
         for n, values in errors.items()
     ]
     title = f"{folder}: rel_l2 of {len(errors[record['trained_at']])} test samples"
-    print_table(title, ["points along each axis", "mean", "median", "worst", "of that where trained"], rows)
+    print_table(title, ["points along each axis", "mean", "median", "worst", "ratio to the training grid"], rows)
 
 
 def _figure(members: list[Spec], folders: list[Path], records: list[dict[str, Any]]) -> Figure:

@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from hofno.cli.options import RunFolder, Settings, print_table, read_settings
+from hofno.cli.options import Settings, print_table, read_settings
 from hofno.errors import CheckpointError, SpecError
 
 WORST = 5
 
 
 def evaluate(
-    run: RunFolder,
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="The folder of a run of hofno train; with --resolution, or of a study."),
+    ],
     settings: Settings = None,
     resolution: Annotated[
         list[int] | None,
@@ -26,6 +29,8 @@ def evaluate(
     With --resolution, on the same test functions sampled on other grids, beside the grid of training: numbers and a
     figure of the error against the resolution are written to RUN, which may then be a whole study.
     """
+    import statistics
+
     from hofno import spec as specs
     from hofno import stages
     from hofno.evaluation.score import score
@@ -57,7 +62,9 @@ def evaluate(
     rows = []
     for name, mean in means.items():
         values = getattr(scores, name, None)
-        spread = ["-", "-"] if values is None else [f"{float(v):.6g}" for v in (values.median(), values.max())]
+        spread = ["-", "-"]
+        if values is not None:
+            spread = [f"{statistics.median(values.tolist()):.6g}", f"{float(values.max()):.6g}"]
         rows.append([name, f"{mean:.6g}", *spread])
     print_table(f"{run}: {len(data.test)} test samples", ["metric", "mean", "median", "worst"], rows)
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
@@ -67,7 +74,7 @@ def evaluate(
 
 
 def predict(
-    run: RunFolder,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run, or of a saved model.")],
     source: Annotated[
         Path, typer.Argument(metavar="INPUT.npy", help="Inputs (n, c, *grid), or one sample (c, *grid).")
     ],
@@ -77,7 +84,8 @@ def predict(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Frames to predict, for a model in time; its horizon if left out.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Frames to predict, for a model in time; its horizon if left out."),
     ] = None,
 ) -> None:
     """Predict from a NumPy file to a NumPy file, in physical units.
@@ -127,7 +135,7 @@ def report(
 def bench(
     what: Annotated[str, typer.Argument(metavar="[model|peers|transform]", help="What is measured.")] = "model",
     shape: Annotated[str, typer.Option(metavar="darcy|ns|small|all", help="Published shape to measure at.")] = "all",
-    batch: Annotated[int, typer.Option(min=1, help="Samples in a batch; of peers, while the grid grows.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a batch; of peers, while it grows.")] = 1,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the numbers to this file.")] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of peers: draw how cost grows (.svg, .png or .pdf).")
@@ -152,7 +160,9 @@ def bench(
     typer.echo(f"plot: {', '.join(map(str, written))}")
 
 
-def check(run: RunFolder) -> None:
+def check(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, a saved model or a study.")],
+) -> None:
     """Verify every file of a run, a saved model or a study, and say what is sound."""
     from hofno.cli.verify import verify_run
 

@@ -19,20 +19,38 @@ def verify_run(path: Path) -> list[Finding]:
     """Look at every part of a folder; each finding names a part, and its fault if it has one."""
     if not path.is_dir():
         return [("", "there is no such folder; check the path")]
-    is_run = (path / "spec.toml").exists()
-    if not is_run and not (path / "manifest.json").exists() and not (path / "model.safetensors").exists():
+    has_spec, is_saved = ((path / name).exists() for name in ("spec.toml", "manifest.json"))
+    is_run = has_spec or (path / "checkpoints").is_dir()  # hofno.fit writes no spec
+    is_saved = is_saved or (path / "model.safetensors").exists()
+    if not is_run and not is_saved:
         return [("", "neither a run nor a saved model: there is no spec.toml and no manifest.json; check the path")]
     found: list[Finding] = []
-    if is_run:
+    if has_spec:
         found.append(_look("spec.toml", lambda: stages.read_spec(path)))
     for checkpoint in checkpoint_folders(path / "checkpoints"):
         found.append(_look(f"checkpoints/{checkpoint.name}", lambda folder=checkpoint: _checkpoint(folder)))
     if (path / "metrics.jsonl").exists():
         found.append(_look("metrics.jsonl", lambda: _metrics(path / "metrics.jsonl")))
-    if not is_run or (path / "model.safetensors").exists():
-        found.append(_look("model.safetensors", lambda: load(path)))
+    for name in ("data.json", "settings.json", "resolution.json"):
+        if (path / name).exists():
+            found.append(_look(name, lambda file=path / name: storage.read_json(file)))
+    if is_saved:
+        found += _saved_model(path)
     if (path / "evaluation.json").exists():
         found.append(_look("evaluation.json", lambda: _evaluation(path)))
+    return found
+
+
+def _saved_model(path: Path) -> list[Finding]:
+    """The manifest and every file it lists; once all are sound, whether they make a model."""
+    try:
+        names = list(storage.read_manifest(path)["files"])
+    except HofnoError as error:
+        return [("manifest.json", str(error))]
+    found: list[Finding] = [("manifest.json", None)]
+    found += [_look(name, lambda name=name: storage.verify_file(path, name)) for name in names]
+    if all(fault is None for _, fault in found) and (made := _look("", lambda: load(path)))[1] is not None:
+        found.append(made)
     return found
 
 

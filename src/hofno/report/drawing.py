@@ -1,7 +1,7 @@
 """The house style of figures: colours of the paper, markers that repeat them, no global state.
 
-The paper draws FNO red, order 2 green, order 3 blue and order 5 purple. Markers and dashes repeat what the
-colours say, so that no reading depends on colour alone.
+The paper draws FNO red, order 2 green, order 3 blue and order 5 purple. Models of the same order have shades of its
+colour. Markers and dashes repeat what the colours say, so that no reading depends on colour alone.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ ORDER_COLOURS = {1: "#dc4b3c", 2: "#2ea043", 3: "#1e88e5", 5: "#8e44ad"}
 ORDER_MARKERS = {1: "o", 2: "s", 3: "^", 5: "D"}
 OTHER_COLOURS = ("#e69f00", "#56b4e9", "#6b7280", "#cc79a7", "#8c6d31", "#009e9e")
 DASHES = ("solid", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+SHADES = (0.0, -0.45, 0.45)
+"""Of the models of one colour, in turn: how far it is mixed with black (below zero) or white."""
+
 INK, GREY, GRID = "#1f2933", "#66707c", "#e3e7ec"
 WIDTH = 8.6
 """Inches: the column of the page. Ten-point text stays ten-point text there."""
@@ -74,7 +77,7 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
 def series_styles(labels: Sequence[str]) -> dict[str, tuple[str, Any, str]]:
     """Colour, dash and marker per label: by order where the label names one, else from a safe list.
 
-    Labels of the same order share a colour and differ in dash.
+    Labels of the same order have shades of one colour, and other dashes.
     """
     styles: dict[str, tuple[str, Any, str]] = {}
     used: dict[str, int] = {}
@@ -86,8 +89,18 @@ def series_styles(labels: Sequence[str]) -> dict[str, tuple[str, Any, str]]:
         if colour is None:
             colour, others = OTHER_COLOURS[others % len(OTHER_COLOURS)], others + 1
         repeat = used[colour] = used.get(colour, -1) + 1
-        styles[label] = colour, DASHES[repeat % len(DASHES)], ORDER_MARKERS.get(order, "v")
+        styles[label] = (
+            _shade(colour, SHADES[repeat % len(SHADES)]),
+            DASHES[repeat % len(DASHES)],
+            ORDER_MARKERS.get(order, "v"),
+        )
     return styles
+
+
+def _shade(colour: str, amount: float) -> str:
+    """A colour "#rrggbb" mixed with white, or with black for a negative amount."""
+    end, parts = 255 * (amount > 0), (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(part + abs(amount) * (end - part)):02x}" for part in parts)
 
 
 def panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -108,12 +121,17 @@ def legend_below(figure: Figure, axis: Axes) -> None:
 
 
 def log_ticks(axis: Axis) -> None:
-    """Marks on a logarithmic axis as plain numbers: 1, 2, 5 per decade over a short range, else decades."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+    """Marks on a logarithmic axis as plain numbers: 1, 2, 5 per decade over a short range, else decades.
+
+    A range so short that fewer than two of these lie in it has evenly spaced marks.
+    """
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = sorted(axis.get_view_interval())
     subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
-    axis.set_major_locator(LogLocator(base=10, subs=subs, numticks=12))
+    marks = LogLocator(base=10, subs=subs, numticks=12)
+    inside = sum(low <= value <= high for value in marks.tick_values(low, high))
+    axis.set_major_locator(marks if inside > 1 else MaxNLocator(nbins=4, steps=[1, 2, 5, 10], min_n_ticks=2))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 

@@ -1,9 +1,9 @@
 """One test sample, seen: inputs, truth, and per model the prediction ŷ and its error ŷ - y.
 
-Predictions share the colour limits of the truth, so equal colours mean equal values; an error has its own
-limits, symmetric about zero, and its title says ‖ŷ - y‖ / ‖y‖ over the whole field. Fields of the plane are drawn where
-their values lie: on a grid, on the nodes of a mesh, at scattered points (`hofno.report.planes`). 1-D fields are lines,
-and of 3-D fields the middle slice along the first axis is shown.
+Predictions share the colour limits of the truth, and the errors of all models theirs, symmetric about zero and as wide
+as the largest, so equal colours mean equal values; the title of an error says ‖ŷ - y‖ / ‖y‖ over the whole field.
+Fields of the plane are drawn where their values lie: on a grid, on the nodes of a mesh, at scattered points
+(`hofno.report.planes`). 1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TITLE_WIDTH = 22
+LETTER = 0.082
+"""Inches: the mean width of a letter of a title."""
+
+SPARED, SPARED_FRAMED = 0.2, 0.75
+"""Inches of a panel's room that its title leaves free: a gap, and the numbers and name of an axis on its left."""
+
 MOST_COLUMNS = 4
 MOST_FRAMED, MOST_WIDE = 3, 2
 """Columns of panels with axes, and of those among them that are wider than high."""
@@ -111,13 +116,12 @@ def _model_panels(
     """Errors and predictions of every model, for one output channel."""
     styles = series_styles(list(guesses))
     true = truth[channel]
+    reach = max(_reach(_visible(guess[channel] - true), shown) for guess in guesses.values()) or 1.0
     errors, found = [], []
     for label, guess in guesses.items():
         error = guess[channel] - true
         size, colour = float(np.linalg.norm(true)), styles[label][0]
         relative = number(float(np.linalg.norm(error)) / size) if size > 0 else "undefined (truth is 0)"
-        seen = _visible(error) if shown is None else _visible(error)[shown]
-        reach = float(np.abs(seen[np.isfinite(seen)]).max(initial=0.0)) or 1.0
         behind = _visible(true)
         limits, title = _range(behind, shown), _name(label, channel, len(truth))
         found.append(Panel("prediction", title, _visible(guess[channel]), limits, colour, behind, named))
@@ -129,14 +133,16 @@ def _model_panels(
 def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...], plane: Plane | None, scene: Scene) -> Figure:
     height = 2.0 if plane is None else HEIGHTS[columns] if isinstance(plane, Raster) else _height(plane, columns)
     figure, axes = panels(len(rows), columns, height=height)
+    spared = SPARED if isinstance(plane, Raster) else SPARED_FRAMED
+    letters = int((WIDTH / columns - spared) / LETTER)
     for index, axis in enumerate(axes):
         row = rows[index // columns]
         if index % columns >= len(row):
             axis.set_visible(False)
         elif plane is None:
-            _draw_line(axis, row[index % columns])
+            _draw_line(axis, row[index % columns], letters)
         else:
-            _draw_plane(axis, row[index % columns], plane, scene)
+            _draw_plane(axis, row[index % columns], plane, scene, letters)
     if len(space) == 3:
         figure.suptitle(
             f"Middle slice of 3-D fields: index {space[0] // 2} of {space[0]} along the first axis",
@@ -151,22 +157,24 @@ def _height(plane: Sheet | Cloud, columns: int) -> float:
     return (room - 0.7) / plane.aspect + 1.25 if plane.aspect > WIDE else (room - 1.35) / plane.aspect + 0.75
 
 
-def _draw_line(axis: Axes, panel: Panel) -> None:
+def _draw_line(axis: Axes, panel: Panel, letters: int) -> None:
+    """The curve under its title, which has lines of so many letters; of a prediction, the truth behind it."""
     if panel.behind is not None:
         axis.plot(panel.behind, color=GREY, linewidth=1.0, linestyle=(0, (3, 2)))
     axis.plot(panel.values, color=panel.colour, linewidth=1.3)
     margin = (0.06 if panel.behind is None else 0.25) * (panel.limits[1] - panel.limits[0])
     axis.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)
-    axis.set_title(panel.title if panel.behind is None else f"{panel.title} (dashed: truth)")
+    title = panel.title if panel.behind is None else f"{panel.title} (dashed: truth)"
+    _entitle(axis, title, letters)
     axis.margins(x=0)
 
 
-def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene) -> None:
-    """The field, its title, its colour bar; axes where lengths mean something."""
+def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene, letters: int) -> None:
+    """The field, its title in lines of so many letters, its colour bar; axes where lengths mean something."""
     below = plane.framed and plane.aspect > WIDE
     axis.grid(visible=False)
     axis.set_anchor((0.5, 0.0) if below else (0.0, 0.5))  # where a colour bar puts its panel: all are in line
-    axis.set_title(textwrap.fill(panel.title, TITLE_WIDTH if not plane.framed else 2 * TITLE_WIDTH))
+    _entitle(axis, panel.title, letters)
     if isinstance(plane, Raster):
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
@@ -185,11 +193,16 @@ def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene) -> None:
     if scene.level is not None and isinstance(plane, Sheet) and wanted:
         plane.level(axis, panel.values, scene.level[0])
     where: dict[str, Any] = {"location": "bottom", "aspect": 32, "pad": 0.02} if below else {"aspect": 18, "pad": 0.03}
-    bar = axis.figure.colorbar(painted, ax=axis, shrink=0.92, **where)
+    bar = axis.figure.colorbar(painted, ax=axis, shrink=0.92 if plane.framed else 0.84, **where)  # below the title
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=8, length=2)
     bar.ax.locator_params(nbins=4 if not plane.framed else 6)
     bar.set_label(panel.name, fontsize=8.5)
+
+
+def _entitle(axis: Axes, title: str, letters: int) -> None:
+    """A title over the left edge: one that is wider than its field goes on over the colour bar, not over the margin."""
+    axis.set_title(textwrap.fill(title, letters), x=0.0, ha="left")
 
 
 def _in_words(rows: list[list[Panel]], scene: Scene) -> str:
@@ -222,6 +235,12 @@ def _range(field: np.ndarray, shown: np.ndarray | None) -> tuple[float, float]:
     finite = seen[np.isfinite(seen)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _reach(error: np.ndarray, shown: np.ndarray | None) -> float:
+    """The largest finite error in sight."""
+    seen = error if shown is None else error[shown]
+    return float(np.abs(seen[np.isfinite(seen)]).max(initial=0.0))
 
 
 def _name(name: str, index: int, count: int) -> str:

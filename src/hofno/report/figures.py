@@ -58,7 +58,7 @@ def learning_curves(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
             dot = "o" if len(rows) == 1 else None
             axis.plot(epochs, positive(values), color=colour, linestyle=dash, marker=dot, label=label)
         axis.set(yscale="log", title=title, xlabel="epoch")
-        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         log_ticks(axis.yaxis)
     legend_below(figure, axes[0])
     return figure

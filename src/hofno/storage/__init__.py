@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from hofno.storage.checkpoints import newest_checkpoint, prune_checkpoints
 from hofno.storage.files import disk_has_room, read_json, write_bytes, write_json
-from hofno.storage.folder import save_folder, update_folder, verify_folder
+from hofno.storage.folder import read_manifest, save_folder, update_folder, verify_file, verify_folder
 from hofno.storage.lock import RunLock
 from hofno.storage.tensors import read_tensors, tensor_bytes
 
@@ -21,10 +21,12 @@ __all__ = [
     "newest_checkpoint",
     "prune_checkpoints",
     "read_json",
+    "read_manifest",
     "read_tensors",
     "save_folder",
     "tensor_bytes",
     "update_folder",
+    "verify_file",
     "verify_folder",
     "write_bytes",
     "write_json",

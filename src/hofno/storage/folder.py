@@ -94,15 +94,26 @@ def verify_folder(path: Path) -> dict[str, Any]:
     """Check the size and the SHA-256 of every file against the manifest; return the manifest's meta."""
     manifest = read_manifest(path)
     check_sizes(path, manifest)
-    for name, expected in manifest["files"].items():
-        try:
-            with (path / name).open("rb") as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise read_failure(path / name, error) from error
-        if found != expected["sha256"]:
-            raise CheckpointError(f"{path / name} is corrupt: its SHA-256 differs from the manifest's; {_REMEDY}")
+    for name in manifest["files"]:
+        _check_digest(path, name, manifest)
     return manifest["meta"]
+
+
+def verify_file(path: Path, name: str) -> None:
+    """Check the size and the SHA-256 of one file of a folder against the manifest."""
+    manifest = read_manifest(path)
+    check_sizes(path, {"files": {name: manifest["files"][name]}})
+    _check_digest(path, name, manifest)
+
+
+def _check_digest(path: Path, name: str, manifest: dict[str, Any]) -> None:
+    try:
+        with (path / name).open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise read_failure(path / name, error) from error
+    if found != manifest["files"][name]["sha256"]:
+        raise CheckpointError(f"{path / name} is corrupt: its SHA-256 differs from the manifest's; {_REMEDY}")
 
 
 def check_sizes(path: Path, manifest: dict[str, Any]) -> None:

@@ -11,13 +11,15 @@ from torch import nn
 
 from hofno import storage
 from hofno.data.dataset import Dataset
-from hofno.errors import SpecError
+from hofno.errors import CheckpointError, SpecError
 from hofno.spec import TrainSpec, fingerprint
 from hofno.surrogate import find_device
 from hofno.train.loop import Folder, Run, train
 from hofno.train.same_data import remember_data
 from hofno.train.show import choose_show
-from hofno.train.track import make_trackers
+from hofno.train.track import check_trackers, make_trackers
+
+SETTINGS = "settings.json"
 
 
 def train_spec(settings: dict[str, Any]) -> TrainSpec:
@@ -34,6 +36,29 @@ def train_spec(settings: dict[str, Any]) -> TrainSpec:
         raise SpecError(f"{first['loc'][0]}: {first['msg']}; got {first.get('input')!r}") from None
 
 
+def remember_settings(settled: dict[str, Any], seed: int, model: nn.Module, folder: Path) -> None:
+    """Note the settings of a run in its folder; where one differs from those of its checkpoints, say which.
+
+    A run from before such notes were taken has none, and is told by its hash alone.
+    """
+    kind, config = type(model), getattr(model, "config", {})
+    arguments = {f"model.{key}": repr(value) for key, value in config.items()} if isinstance(config, dict) else {}
+    found: dict[str, Any] = {**settled, "seed": seed, "model": kind.__qualname__, **arguments}
+    file = folder / SETTINGS
+    if not (folder / "checkpoints").exists():
+        storage.write_json(file, found)
+        return
+    noted = storage.read_json(file) if file.exists() else found
+    for key in dict.fromkeys((*found, *noted)):
+        default = TrainSpec.model_fields[key].default if key in TrainSpec.model_fields else "nothing"
+        was, now = noted.get(key, default), found.get(key, default)
+        if was != now:
+            raise CheckpointError(
+                f"the run in {folder} was started with other settings: {key} was {was} and is {now}; resume it with "
+                "those settings, or start a new run with another out"
+            )
+
+
 def fit(
     model: nn.Module,
     data: Dataset,
@@ -43,7 +68,7 @@ def fit(
     out: str | Path | None = None,
     resume: bool = False,
     progress: bool = True,
-    track: tuple[str, ...] = (),
+    track: str | tuple[str, ...] = (),
     **settings: Any,
 ) -> Run:
     """Train `model` in place on `data.train`, watching `data.valid`; `data.test` is never touched.
@@ -57,11 +82,13 @@ def fit(
         out: run folder for checkpoints, `metrics.jsonl` and the trained model; None writes nothing.
         resume: go on from the newest checkpoint in `out`, with the same model, settings and data.
         progress: show a progress bar.
-        track: any of "tensorboard", "wandb" (needs `out`).
+        track: "tensorboard", "wandb" or both in a tuple (needs `out`).
         settings: `epochs`, `batch_size`, `lr`, ...: every key of `hofno.spec.TrainSpec`.
     """
     spec = train_spec(settings)
     place = find_device(device)
+    trackers = (track,) if isinstance(track, str) else tuple(track)
+    check_trackers(trackers, None if out is None else Path(out))
     if out is None:
         if resume:
             raise SpecError("resume=True needs the run folder: give out=...")
@@ -73,10 +100,11 @@ def fit(
     settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
     run_hash = fingerprint([settled, seed, repr(getattr(model, "config", type(model)))])
     with storage.RunLock(path):
+        remember_settings(settled, seed, model, path)
         remember_data(data, path)
         folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
-        trackers = make_trackers(track, path, path.name, spec.model_dump(mode="json"))
+        rows = make_trackers(trackers, path, path.name, spec.model_dump(mode="json"))
         show = choose_show(progress)
-        run = train(model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=trackers)
+        run = train(model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=rows)
         storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
     return run

@@ -41,11 +41,7 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise SpecError("tracking with tensorboard needs it installed: pip install 'hofno[tracking]'") from None
-        self.make_writer = functools.partial(SummaryWriter, str(folder / "tensorboard"))
+        self.make_writer = functools.partial(_tensorboard(), str(folder / "tensorboard"))
         self.writer: SummaryWriter | None = None
 
     def log(self, row: dict[str, Any]) -> None:
@@ -64,11 +60,7 @@ class WeightsAndBiases:
     """Scalars by epoch for W&B; needs the extra `hofno[tracking]`."""
 
     def __init__(self, folder: Path, name: str, config: dict[str, Any]) -> None:
-        try:
-            import wandb  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise SpecError("tracking with wandb needs it installed: pip install 'hofno[tracking]'") from None
-        self.run = wandb.init(project="hofno", name=name, dir=str(folder), config=config)
+        self.run = _wandb().init(project="hofno", name=name, dir=str(folder), config=config)
 
     def log(self, row: dict[str, Any]) -> None:
         self.run.log({k: v for k, v in row.items() if v is not None}, step=row["epoch"])
@@ -77,13 +69,37 @@ class WeightsAndBiases:
         self.run.finish()
 
 
-def make_trackers(names: tuple[str, ...], folder: Path | None, run_name: str, config: dict[str, Any]) -> list[Tracker]:
-    """Trackers by name: tensorboard, wandb."""
+def _tensorboard() -> type[SummaryWriter]:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise SpecError("tracking with tensorboard needs it installed: pip install 'hofno[tracking]'") from None
+    return SummaryWriter
+
+
+def _wandb() -> Any:
+    try:
+        import wandb  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        raise SpecError("tracking with wandb needs it installed: pip install 'hofno[tracking]'") from None
+    return wandb
+
+
+def check_trackers(names: tuple[str, ...], folder: Path | None) -> None:
+    """Refuse trackers that are unknown, not installed, or without a folder to write to; nothing is made."""
     unknown = sorted(set(names) - {"tensorboard", "wandb"})
     if unknown:
         raise SpecError(f"unknown tracker {unknown[0]!r}; there are: tensorboard, wandb")
     if names and folder is None:
         raise SpecError("tracking needs a folder to write to; give out=...")
+    for name, package in (("tensorboard", _tensorboard), ("wandb", _wandb)):
+        if name in names:
+            package()
+
+
+def make_trackers(names: tuple[str, ...], folder: Path | None, run_name: str, config: dict[str, Any]) -> list[Tracker]:
+    """Trackers by name: tensorboard, wandb."""
+    check_trackers(names, folder)
     found: list[Tracker] = []
     if "tensorboard" in names and folder is not None:
         found.append(TensorBoard(folder))

@@ -1,0 +1,25 @@
+"""Help that names no type where there is nothing to give: a flag is only a flag."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+
+def without_types(parameters: list[Any]) -> list[Any]:
+    """Parameters whose flags are shown with no `<bool>` after them."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class PlainCommand(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types(super().get_params(ctx))
+
+
+class PlainGroup(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return without_types(super().get_params(ctx))
