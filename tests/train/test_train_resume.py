@@ -13,7 +13,7 @@ import torch
 
 from hofno import Dataset, Run, load, storage
 from hofno.cli.verify import verify_run
-from hofno.errors import CheckpointError, SpecError
+from hofno.errors import CheckpointError, DivergedError, SpecError
 from hofno.train.loop import Interrupted
 from hofno.train.step import Step
 
@@ -149,3 +149,10 @@ def test_a_position_of_another_version_is_refused(trained: Trained, tmp_path: Pa
 def test_only_the_newest_checkpoints_are_kept(trained: Trained, tmp_path: Path, data: Dataset) -> None:
     trained(out=tmp_path, epochs=5)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000000012", "step-000000015"]
+
+
+def test_predictions_without_bound_stop_the_run(trained: Trained, tmp_path: Path) -> None:
+    """One step that leaves huge, finite weights: the loss before it was fine, and the next forward pass is not."""
+    with pytest.raises(DivergedError, match="in epoch 1 at step 1; the last good checkpoint is kept") as caught:
+        trained(out=tmp_path, epochs=1, batch_size=100, lr=1e18)
+    assert "\n" not in str(caught.value)

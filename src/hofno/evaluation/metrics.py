@@ -4,7 +4,8 @@ rel_l2             ||p - y||_2 / ||y||_2 in physical units (the paper's nRMSE)
 mse                mean (p - y)^2 in physical units
 mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set
 
-A rollout can grow without bound. Its errors are then told as `UNBOUNDED`, which tables and files can hold.
+A rollout can grow without bound, and weights that training has ruined can give anything. Such errors are told as
+`UNBOUNDED`, which tables and files can hold.
 """
 
 from __future__ import annotations
@@ -28,5 +29,5 @@ def mse(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def known(errors: Tensor) -> Tensor:
-    """Errors of a rollout, those that are larger than `UNBOUNDED` or not finite told as that."""
+    """The errors, those that are larger than `UNBOUNDED` or not finite told as that."""
     return errors.nan_to_num(nan=UNBOUNDED, posinf=UNBOUNDED).clamp_max(UNBOUNDED)

@@ -54,7 +54,7 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
         if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
             share = part.mask.double().mean(1)
             errors = errors[0], errors[1] / share, errors[2] / share
-        rows.append(errors if steps is None else (known(errors[0]), known(errors[1]), known(errors[2])))
+        rows.append((known(errors[0]), known(errors[1]), known(errors[2])))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 

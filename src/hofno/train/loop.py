@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.errors import DivergedError, HofnoError
+from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import score
 from hofno.spec import TrainSpec
 from hofno.surrogate import Surrogate
@@ -168,8 +169,10 @@ def _epochs(
             if device.type == "cpu" or saving:
                 at.loss_sum = float(step.loss_sum)
                 seen = min(at.batch * spec.batch_size, items)
-                if not math.isfinite(at.loss_sum) or (saving and not step.weights_are_finite()):
-                    raise _divergence(at, folder)
+                if not math.isfinite(at.loss_sum):
+                    raise _divergence(f"the loss turned {at.loss_sum}", at.epoch + 1, at.step, folder)
+                if saving and not step.weights_are_finite():
+                    raise _divergence("the weights are not finite", at.epoch + 1, at.step, folder)
                 show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
             if stopping:
                 raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
@@ -178,6 +181,8 @@ def _epochs(
         last = at.epoch == spec.epochs
         if len(data.valid) > 0 and (last or at.epoch % spec.validate_every == 0):
             row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec, device)
+            if data.rollout is None and row["valid_rel_l2"] >= UNBOUNDED:
+                raise _divergence("predictions have no bound", at.epoch, at.step, folder)
         row["rate"] = rate(spec.schedule, at.step - 1, total, spec.warmup, spec.final_lr)
         row["seconds"] = round(at.seconds + time.perf_counter() - clock, 3)
         at.history.append(row)
@@ -225,12 +230,10 @@ def _weights(model: nn.Module, other: dict[str, Tensor] | None) -> Iterator[None
         model.load_state_dict(live)
 
 
-def _divergence(at: Position, folder: Folder | None) -> DivergedError:
-    what = "the weights are not finite" if math.isfinite(at.loss_sum) else f"the loss turned {at.loss_sum}"
+def _divergence(what: str, epoch: int, step: int, folder: Folder | None) -> DivergedError:
     kept = f"the last good checkpoint is kept in {folder.path / 'checkpoints'}" if folder else "no folder was given"
     return DivergedError(
-        f"{what} in epoch {at.epoch + 1} at step {at.step}; {kept}; lower train.lr, set train.clip, "
-        "or use train.precision=fp32"
+        f"{what} in epoch {epoch} at step {step}; {kept}; lower train.lr, set train.clip, or use train.precision=fp32"
     )
 
 

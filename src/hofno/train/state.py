@@ -60,7 +60,9 @@ def device_name(device: torch.device) -> str:
     """The GPU's name, or the CPU's architecture and instruction set."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"CPU ({torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads)"
+    threads = torch.get_num_threads()
+    count = "1 thread" if threads == 1 else f"{threads} threads"
+    return f"CPU ({torch.backends.cpu.get_cpu_capability()}, {count})"
 
 
 def save(state: TrainState, folder: Path, run_hash: str, device: torch.device) -> Path:
