@@ -31,7 +31,7 @@ WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points"}
 def model_class(name: str) -> type[nn.Module]:
     """The class registered under `name`."""
     if name not in MODELS:
-        close = difflib.get_close_matches(name, MODELS, n=1, cutoff=0.7)
+        close = difflib.get_close_matches(name, MODELS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise SpecError(f"unknown model {name!r}; there are: {', '.join(sorted(MODELS))}{hint}")
     return MODELS[name]

@@ -31,7 +31,7 @@ PROBLEMS: dict[str, type[Problem]] = {
 def problem_class(name: str) -> type[Problem]:
     """The class registered under `name`."""
     if name not in PROBLEMS:
-        close = difflib.get_close_matches(name, PROBLEMS, n=1, cutoff=0.7)
+        close = difflib.get_close_matches(name, PROBLEMS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise SpecError(f"unknown problem {name!r}; there are: {', '.join(sorted(PROBLEMS))}{hint}")
     return PROBLEMS[name]
