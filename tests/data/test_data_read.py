@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import hofno
 from hofno.errors import SpecError
-from hofno.problems import airfoil, darcy, pipe
+from hofno.problems import airfoil, darcy, pipe, pressed
 from hofno.problems.base import Arrays
 
 
@@ -64,6 +65,22 @@ def test_airfoil_samples_are_the_published_ones(monkeypatch: pytest.MonkeyPatch)
         hofno.read("airfoil", "there", valid=4)
     with pytest.raises(SpecError, match="hold 200 samples for test; got test=0"):
         hofno.read("airfoil", "there", valid=0, test=0)
+
+
+def test_plasticity_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = numbered(0, 987 * 20, 4, (1, 1)).reshape(987, 20, 4, 1, 1)
+    whole = pressed.Pressed(numbered(0, 987, 1, ())[:, :1].reshape(987, 1), frames)
+    parts = {name: pressed.Pressed(whole.die[rows], whole.frames[rows]) for name, rows in pressed._PUBLISHED.items()}
+    monkeypatch.setattr(pressed, "read_published", lambda folder: parts)
+    volume, single = (hofno.read("plasticity", "there", form=form, train=5) for form in ("volume", "frames"))
+    assert [len(split) for split in (volume.train, volume.valid, volume.test)] == [5, 7, 80]
+    assert [len(split) for split in (single.train, single.valid, single.test)] == [100, 140, 1600]
+    assert (volume.test.together, single.test.together) == (1, 20)
+    assert torch.equal(volume.test.y[0, :, 0, 0].T, single.test.y[:20, :, 0, 0])
+    with pytest.raises(SpecError, match="hold 7 samples for valid; got valid=8"):
+        hofno.read("plasticity", "there", valid=8)
+    with pytest.raises(SpecError, match=r"plasticity\.form"):
+        hofno.read("plasticity", "there", form="both")
 
 
 def test_other_problems() -> None:

@@ -11,6 +11,7 @@ import torch
 
 import hofno
 from hofno.errors import DataError
+from hofno.geometry import Grid
 from hofno.problems.symmetry import square
 
 FRAMES = np.random.default_rng(0).random((10, 6, 8, 8), np.float32)
@@ -25,6 +26,15 @@ def test_frames_are_split_by_trajectory() -> None:
     assert np.array_equal(data.test.y, FRAMES[8:, 2:5])
     assert data.later is not None
     assert np.array_equal(data.later[:], FRAMES[8:, 5:])
+
+
+def test_scores_may_start_later_and_a_grid_may_be_periodic() -> None:
+    data = hofno.from_trajectories(FRAMES, history=2, start=4, periodic=True, split=(6, 2, 2), seed=None)
+    assert np.array_equal(data.test.x, FRAMES[8:, 2:4])
+    assert np.array_equal(data.test.y, FRAMES[8:, 4:])
+    assert data.grid == Grid(shape=(8, 8), periodic=True)
+    assert data.symmetry is None
+    assert hofno.from_trajectories(FRAMES, symmetry=square()).symmetry == square()
 
 
 def test_a_shuffle_keeps_every_trajectory() -> None:

@@ -7,10 +7,7 @@ is first imported, so one test runs this file again in a process of its own with
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -20,11 +17,11 @@ from hofno.errors import ShapeError
 from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import kernels
 from hofno.transforms import fourier
+from own_process import in_own_process
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 EPS = 1e-5
-SOURCE = Path(kernels.__file__).parents[3]
 
 if not kernels.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
@@ -323,16 +320,6 @@ def test_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     monkeypatch.setattr(kernels, "triton_is_installed", lambda: False)
     assert not kernels.supported(x, 2, 128, kept)
-
-
-def in_own_process(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET" and not k.startswith("PYTEST_")}
-    environment["PYTHONPATH"] = os.pathsep.join([str(SOURCE), environment.get("PYTHONPATH", "")])
-    if interpret:
-        environment["TRITON_INTERPRET"] = "1"
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 def test_importing_the_package_leaves_triton_alone() -> None:

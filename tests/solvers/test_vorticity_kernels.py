@@ -7,20 +7,17 @@ is first imported, so one test runs this file again in a process of its own with
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
 from hofno.solvers import VorticitySolver, vorticity
+from own_process import in_own_process
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-SOURCE = Path(vorticity.__file__).parents[2]
 ROUNDING = {torch.float64: 1e-15, torch.float32: 5e-7}
 
 if find_spec("triton") is None:
@@ -164,16 +161,6 @@ def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert vorticity.fused_runs_on(modes)
     monkeypatch.setattr(vorticity, "find_spec", lambda name: None)
     assert not vorticity.fused_runs_on(modes)
-
-
-def in_own_process(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET" and not k.startswith("PYTEST_")}
-    environment["PYTHONPATH"] = os.pathsep.join([str(SOURCE), environment.get("PYTHONPATH", "")])
-    if interpret:
-        environment["TRITON_INTERPRET"] = "1"
-    return subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
 
 
 def test_a_step_on_the_cpu_leaves_triton_alone() -> None:

@@ -92,13 +92,18 @@ def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 1
     return Dataset(*parts, grid, "original", stamp, darcy.CARD, symmetry=square())
 
 
+def _check_count(name: str, count: int, held: int) -> None:
+    """Refuse more samples than the files have for a split, and none to train or to test."""
+    if not (name != "valid") <= count <= held:
+        raise SpecError(f"the files hold {max(0, held)} samples for {name}; got {name}={count}")
+
+
 def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Points and stresses of the files; validation samples are some that the published protocol leaves out."""
     asked = {"train": train, "valid": valid, "test": test}
     found = {name: split_of(arrays) for name, arrays in elasticity.read_published(folder).items()}
     for name, count in asked.items():
-        if not (name != "valid") <= count <= len(found[name]):
-            raise SpecError(f"the files hold {len(found[name])} samples for {name}; got {name}={count}")
+        _check_count(name, count, len(found[name]))
     splits = {name: found[name][:count] for name, count in asked.items()}
     stamp = {"problem": "elasticity", "samples": [train, valid, test]}
     geometry = elasticity.Elasticity().grid_geometry  # pyright: ignore[reportCallIssue]
@@ -119,8 +124,7 @@ def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200)
     parts = {"train": (0, train, 1000), "test": (1000, test, 200), "valid": (1200, valid, len(whole.x) - 1200)}
     found: dict[str, Split] = {}
     for name, (first, count, most) in parts.items():
-        if not (name != "valid") <= count <= most:
-            raise SpecError(f"the files hold {max(0, most)} samples for {name}; got {name}={count}")
+        _check_count(name, count, most)
         rows = slice(first, first + count)
         found[name] = split_of(Arrays(whole.x[rows], whole.y[rows]))
     stamp = {"problem": "airfoil", "samples": [train, valid, test]}
@@ -134,9 +138,7 @@ def _plasticity(folder: Path, form: str = "volume", train: int = 900, valid: int
     whole = pressed.read_published(folder)
     found: dict[str, Split] = {}
     for name, count in (("train", train), ("valid", valid), ("test", test)):
-        held = len(whole[name].die)
-        if not (name != "valid") <= count <= held:
-            raise SpecError(f"the file holds {held} samples for {name}; got {name}={count}")
+        _check_count(name, count, len(whole[name].die))
         chosen = pressed.Pressed(whole[name].die[:count], whole[name].frames[:count])
         found[name] = split_of(chosen.arrays(form), made.together)
     stamp = {"problem": "plasticity", "samples": [train, valid, test], "form": form}

@@ -22,11 +22,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import SpecError
 from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, choose
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.parts import MLP
 from hofno.layers.spectral import HigherOrderSpectralConv
+from hofno.models.clouds import check_cloud
 from hofno.transforms import fourier, points
 
 DECODERS = ("correct", "original")
@@ -183,18 +184,4 @@ class GeoFNO(nn.Module):
 
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""
-        dims = len(self.modes)
-        if x.ndim != 3 or x.shape[1] != self.in_channels:
-            raise ShapeError(
-                f"expected fields (batch, {self.in_channels} channels, points); got shape {tuple(x.shape)}; "
-                "coordinates are the second argument and not counted"
-            )
-        if coords.shape != (x.shape[0], dims, x.shape[2]):
-            raise ShapeError(
-                f"expected coords {(x.shape[0], dims, x.shape[2])}, one row for each of modes={self.modes}; got "
-                f"{tuple(coords.shape)}"
-            )
-        if mask is not None and (mask.shape != (x.shape[0], x.shape[2]) or mask.dtype != torch.bool):
-            raise ShapeError(
-                f"expected a boolean mask {(x.shape[0], x.shape[2])}; got {mask.dtype} of shape {tuple(mask.shape)}"
-            )
+        check_cloud(x, coords, mask, self.in_channels, len(self.modes), f"modes={self.modes}")

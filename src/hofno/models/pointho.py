@@ -21,9 +21,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import SpecError
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.tokens import TokenConv
+from hofno.models.clouds import check_cloud
 from hofno.transforms.density import density_features
 
 
@@ -140,17 +141,4 @@ class PointHO(nn.Module):
 
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""
-        if x.ndim != 3 or x.shape[1] != self.in_channels:
-            raise ShapeError(
-                f"expected fields (batch, {self.in_channels} channels, points); got shape {tuple(x.shape)}; "
-                "coordinates are the second argument and not counted"
-            )
-        if coords.shape != (x.shape[0], self.dims, x.shape[2]):
-            raise ShapeError(
-                f"expected coords {(x.shape[0], self.dims, x.shape[2])}, one row for each of dims={self.dims}; got "
-                f"{tuple(coords.shape)}"
-            )
-        if mask is not None and (mask.shape != (x.shape[0], x.shape[2]) or mask.dtype != torch.bool):
-            raise ShapeError(
-                f"expected a boolean mask {(x.shape[0], x.shape[2])}; got {mask.dtype} of shape {tuple(mask.shape)}"
-            )
+        check_cloud(x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")

@@ -74,7 +74,8 @@ class Streamed:
         device: torch.device,
         needed: int,
     ) -> None:
-        self.columns, self.device = columns(data, inputs.to(device), targets.to(device)), device
+        inputs, targets = inputs.to(device), targets.to(device)
+        self.columns, self.device = columns(data, inputs, targets), device
         self.each, self.history = 1, 0
         if data.rollout is not None and spec.batch_of == "windows":
             self.history = data.rollout.history
@@ -84,7 +85,7 @@ class Streamed:
         self.hosts = [[self._room(column, size, torch.device("cpu")) for column in self.columns] for _ in range(2)]
         self.parts = [self._room(column, size, device) for column in self.columns]
         self.free: list[torch.cuda.Event | None] = [None, None]
-        self.task = task_over(data, spec, self.parts, inputs.to(device), targets.to(device))
+        self.task = task_over(data, spec, self.parts, inputs, targets)
         self.places = torch.arange(size, device=device)
         source = "disk" if data.train.on_disk else "memory"
         self.place = (

@@ -1,0 +1,26 @@
+"""What every model on scattered points is given: fields (b, c, N), coords (b, d, N), and a mask (b, N) or none."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hofno.errors import ShapeError
+
+
+def check_cloud(x: Tensor, coords: Tensor, mask: Tensor | None, channels: int, dims: int, told_by: str) -> None:
+    """Refuse fields, points and masks of the wrong shape; `told_by` is the argument that says `dims`."""
+    if x.ndim != 3 or x.shape[1] != channels:
+        raise ShapeError(
+            f"expected fields (batch, {channels} channels, points); got shape {tuple(x.shape)}; "
+            "coordinates are the second argument and not counted"
+        )
+    if coords.shape != (x.shape[0], dims, x.shape[2]):
+        raise ShapeError(
+            f"expected coords {(x.shape[0], dims, x.shape[2])}, one row for each of {told_by}; got "
+            f"{tuple(coords.shape)}"
+        )
+    if mask is not None and (mask.shape != (x.shape[0], x.shape[2]) or mask.dtype != torch.bool):
+        raise ShapeError(
+            f"expected a boolean mask {(x.shape[0], x.shape[2])}; got {mask.dtype} of shape {tuple(mask.shape)}"
+        )
