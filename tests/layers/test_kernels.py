@@ -188,6 +188,20 @@ def test_long_rows_of_many_channels_are_left_to_the_plain_form() -> None:
 
 
 @runs_kernels
+def test_transforms_by_the_library_stay_in_float32_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hofno.layers.kernels import columns
+
+    monkeypatch.setattr(columns, "LARGEST_MATRIX", 0)
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"s": (2, 3, 4, 16), "transform": (6, 6), "inverse": (6, 6), "weight": (3, 2, 16, 2)}
+    arguments = {name: torch.randn(shape, generator=draw).to(DEVICE) for name, shape in shapes.items()}
+    expected = columns.forward(**arguments, offset=None, precision="ieee")
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        found = columns.forward(**arguments, offset=None, precision="ieee")
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+
+
+@runs_kernels
 def test_many_points_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from hofno.layers.kernels import outer
 

@@ -31,6 +31,7 @@ Complex numbers are pairs (real, imaginary): b samples, M modes, N^2 points.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -44,7 +45,6 @@ from torch import Tensor
 from hofno.solvers.etdrk import ETDRK4
 
 MODES, SAMPLES = 128, 4  # that one program takes
-OWN_ON_GPU = False  # our own transforms, until they have been timed on one
 OWN_POINTS, LINES = 256, 8  # on each axis of the plane they take; rows or columns of one program
 
 
@@ -228,12 +228,23 @@ def _exchanged(x, PART: tl.constexpr, OUTER: tl.constexpr, INNER: tl.constexpr):
 
 
 @triton.jit
-def _dft256(x, turns_pointer, lane, OUTER: tl.constexpr, INNER: tl.constexpr, SIGN: tl.constexpr):
+def _turns(turns_pointer, lane):
+    """W^{l i} for i = 0, ..., 15, from those of i = 1, 2, 4, 8: few loads, which is what the compiler's time grows with."""
+    found = ((1.0, 0.0),)
+    for power in tl.static_range(4):
+        turn = tl.split(tl.load(turns_pointer + 32 * power + 2 * lane[:, None] + tl.arange(0, 2)[None, :]))
+        found = found + (turn,)
+        for i in tl.static_range(1, 2**power):
+            found = found + (_times(found[i], turn[0], turn[1]),)
+    return found
+
+
+@triton.jit
+def _dft256(x, turns, OUTER: tl.constexpr, INNER: tl.constexpr, SIGN: tl.constexpr):
     x = _dft16(x, SIGN)
     y = (x[0],)
     for i in tl.static_range(1, 16):
-        cosine, sine = tl.load(turns_pointer + 16 * i + lane), tl.load(turns_pointer + 256 + 16 * i + lane)
-        y = y + (_times(x[i], cosine, SIGN * sine),)
+        y = y + (_times(x[i], turns[i][0], SIGN * turns[i][1]),)
     real, imaginary = _exchanged(y, 0, OUTER, INNER), _exchanged(y, 1, OUTER, INNER)
     z = ()
     for at in tl.static_range(16):
@@ -249,7 +260,7 @@ def _kept(at, CUTOFF: tl.constexpr):
 @triton.jit
 def _rows_kernel(
     plane_pointer,  # (rows, 256, 2)
-    turns_pointer,  # (2, 16, 16)
+    turns_pointer,  # (4, 16, 2)
     CUTOFF: tl.constexpr,
     LINES: tl.constexpr,
 ):
@@ -259,11 +270,12 @@ def _rows_kernel(
     x = ()
     for r in tl.static_range(16):
         x = x + (_load_pairs(plane_pointer, 256 * row + 16 * r + lane, _kept(16 * r + lane, CUTOFF)),)
-    x = _dft256(x, turns_pointer, lane, LINES, 1, 1)
+    turns = _turns(turns_pointer, lane)
+    x = _dft256(x, turns, LINES, 1, 1)
     y = ()
     for r in tl.static_range(16):
         y = y + (_times(x[r], x[r][0], x[r][1]),)
-    x = _dft256(y, turns_pointer, lane, LINES, 1, -1)
+    x = _dft256(y, turns, LINES, 1, -1)
     for r in tl.static_range(16):
         there = _kept(16 * r + lane, CUTOFF)
         _store_pairs(plane_pointer, 256 * row + 16 * r + lane, there, x[r][0], x[r][1])
@@ -272,7 +284,7 @@ def _rows_kernel(
 @triton.jit
 def _columns_kernel(
     plane_pointer,  # (b, 256, 256, 2)
-    turns_pointer,  # (2, 16, 16)
+    turns_pointer,  # (4, 16, 2)
     CUTOFF: tl.constexpr,
     LINES: tl.constexpr,
     SIGN: tl.constexpr,
@@ -290,7 +302,7 @@ def _columns_kernel(
     for r in tl.static_range(16):
         there = known & (_kept(16 * r + lane, CUTOFF) & ((16 * r + lane > 0) | (column > 0)) | (SIGN < 0))
         x = x + (_load_pairs(plane_pointer, at + 256 * (16 * r + lane), there),)
-    x = _dft256(x, turns_pointer, lane, 1, LINES, SIGN)
+    x = _dft256(x, _turns(turns_pointer, lane), 1, LINES, SIGN)
     for r in tl.static_range(16):
         there = known & (_kept(16 * r + lane, CUTOFF) | (SIGN > 0))
         _store_pairs(plane_pointer, at + 256 * (16 * r + lane), there, x[r][0], x[r][1])
@@ -308,7 +320,7 @@ class FusedStep:
     def __call__(self, modes: Tensor, plane: Tensor, scheme: ETDRK4) -> Tensor:
         """One step of contiguous modes (b, M) in place; the plane (b, N, N) is zero outside the kept modes."""
         batch, count = modes.shape
-        own = plane.shape[-1] == OWN_POINTS and (OWN_ON_GPU or not modes.is_cuda)
+        own = plane.shape[-1] == OWN_POINTS
         if own:  # which leave something outside the kept modes
             plane = torch.empty_like(plane)
         w, target = torch.view_as_real(modes), torch.view_as_real(plane)
@@ -337,10 +349,28 @@ class FusedStep:
 
     @cached_property
     def _turns(self) -> Tensor:
-        """cos and sin of 2 pi l i / 256. (2, 16, 16)"""
-        numbers = torch.arange(16, dtype=torch.float64)
-        angle = 2 * pi / OWN_POINTS * torch.outer(numbers, numbers)
-        return torch.stack((angle.cos(), angle.sin())).to(self.gain.device, self.gain.real.dtype)
+        """cos and sin of 2 pi l i / 256 for i = 1, 2, 4, 8. (4, 16, 2)"""
+        powers, lanes = torch.tensor([1.0, 2.0, 4.0, 8.0], dtype=torch.float64), torch.arange(16, dtype=torch.float64)
+        angle = 2 * pi / OWN_POINTS * torch.outer(powers, lanes)
+        turns = torch.stack((angle.cos(), angle.sin()), -1).to(self.gain.device, self.gain.real.dtype)
+        if turns.is_cuda:
+            _compile(turns)
+        return turns
+
+
+def _compile(turns: Tensor) -> None:
+    """The kernels of our own transforms, side by side: each takes the compiler 5 to 20 s when it sees them first."""
+    cutoff = (OWN_POINTS - 1) // 3
+
+    def one(sign: int) -> None:
+        with torch.cuda.device(turns.device):
+            if sign:
+                _columns_kernel.warmup(turns.dtype, turns.dtype, cutoff, LINES, sign, grid=(1,))
+            else:
+                _rows_kernel.warmup(turns.dtype, turns.dtype, cutoff, LINES, grid=(1,))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(one, (0, 1, -1)))
 
 
 def _squared(plane: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from torch.nn import functional
 NARROW_CHANNELS = (16, 32, 64)
 NARROW_HIDDEN = (16, 32, 64, 128, 256)
 WIDE_CHANNELS = range(128, 1025, 64)
-WIDE_ROW = 128  # longest image row of a wide block: 256 places did not compile on a GPU
+WIDE_ROW = 128  # longest image row of a wide block in full float32: 256 places are too many for a multiprocessor
 LARGEST_ORDER = 8
 LARGEST_AXIS = 256
 LARGEST_KEPT = 128
@@ -58,7 +58,7 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
         and max(x.shape[1:3]) <= LARGEST_AXIS
         and len(kept) == 2
         and max(kept) <= LARGEST_KEPT
-        and (_narrow(x, hidden) or (x.shape[-1] in WIDE_CHANNELS and x.shape[2] <= WIDE_ROW))
+        and (_narrow(x, hidden) or _wide(x))
         and 1 <= order <= LARGEST_ORDER
         and (not autocast or torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
     )
@@ -66,6 +66,11 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
 
 def _narrow(x: Tensor, hidden: int) -> bool:
     return x.shape[-1] in NARROW_CHANNELS and hidden in NARROW_HIDDEN
+
+
+def _wide(x: Tensor) -> bool:
+    rough = x.is_cuda and torch.get_float32_matmul_precision() != "highest"
+    return x.shape[-1] in WIDE_CHANNELS and (rough or x.shape[2] <= WIDE_ROW)
 
 
 def filter_supported(spectrum: Tensor) -> bool:

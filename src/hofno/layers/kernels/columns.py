@@ -159,9 +159,10 @@ def forward(
     sizes = _sizes(s, weight)
     batch, (kept, m, c) = s.shape[0], weight.shape[:3]
     if not _fuses(sizes):
-        spectrum = left_product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
-        spectrum = spectrum if offset is None else spectrum.add_(offset)
-        out = left_product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
+        with torch.autocast(s.device.type, enabled=False):  # which is for the factors and the MLP
+            spectrum = left_product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
+            spectrum = spectrum if offset is None else spectrum.add_(offset)
+            out = left_product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
         return out.view_as(s), spectrum
     spectrum, out = s.new_empty(batch, 2, kept, m, c), torch.empty_like(s)
     _forward_kernel[(batch, m, c // sizes["CHUNK"])](
