@@ -79,6 +79,9 @@ class TrainSpec(Section):
         "fp32",
         description="fp32; tf32 products; bf16 autocast throughout; mixed: bf16 factors and MLP, fp32 transforms",
     )
+    finish: float = Field(
+        0.0, ge=0, le=1, description="fraction of the epochs, the last ones, in fp32 whatever precision is"
+    )
     compile: bool = Field(False, description="torch.compile the model")
     cuda_graph: bool = Field(False, description="capture the training step in a CUDA graph; on a CPU it runs as it is")
     normalise_inputs: bool = Field(

@@ -202,6 +202,22 @@ def test_transforms_by_the_library_stay_in_float32_under_autocast(monkeypatch: p
 
 
 @runs_kernels
+def test_operands_are_rounded_to_tf32_and_not_cut_off() -> None:
+    """What tensor cores leave of a float32 is its upper 19 bits; on average nothing may be lost by that."""
+    from tf32_rounding import nearest_kernel
+
+    x = torch.randn(4096, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    x[:3] = torch.tensor([0.0, torch.inf, -torch.inf])
+    out = torch.empty_like(x)
+    nearest_kernel[(1,)](x, out, 4096)
+    left = (out.view(torch.int32) & -(2**13)).view(torch.float32)
+    assert torch.equal(left[:3], x[:3])
+    error = (left / x - 1)[3:]
+    assert float(error.abs().max()) <= 2**-11
+    assert abs(float(error.mean())) < 1e-5
+
+
+@runs_kernels
 def test_many_points_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from hofno.layers.kernels import outer
 

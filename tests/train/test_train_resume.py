@@ -26,6 +26,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "drop_path": {"model": {"drop_path": 0.5, "depth": 2}},
     "best": {"select": "best", "lr": 0.1},
     "noise": {"noise": 0.1},
+    "finish": {"precision": "bf16", "finish": 0.3},
     "all": {"ema": 0.9, "optimiser": "muon", "select": "best", "clip": 0.1, "model": {"drop_path": 0.5, "depth": 2}},
 }
 

@@ -53,6 +53,7 @@ def test_a_setting_changes_the_weights(trained: Trained, weights_of: WeightsOf, 
 
 def test_every_setting_is_covered() -> None:
     elsewhere = {"muon_lr", "compile", "cuda_graph", "validate_every", "checkpoint_every", "select"}
+    elsewhere |= {"finish"}  # means nothing in fp32, see below
     elsewhere |= {"soap_lr"}  # tests/train/test_optim.py
     elsewhere |= {"augment"}  # tests/train/test_augment.py
     elsewhere |= {"forcing", "batch_of"}  # of trajectories: tests/train/test_train_rollout.py
@@ -191,6 +192,41 @@ def test_compile_equals_eager(trained: Trained, weights_of: WeightsOf, monkeypat
         warnings.simplefilter("ignore")
         compiled = weights_of(trained(compile=True, **settings))
     torch.testing.assert_close(compiled, eager, rtol=1e-3, atol=1e-5)
+
+
+def test_the_last_epochs_are_in_float32(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bool, str]] = []
+    run = Step._run
+
+    def watched(self: Step, indices: Tensor) -> None:
+        forward = self.forward
+
+        def look(x: Tensor) -> Tensor:
+            seen.append((torch.is_autocast_enabled("cpu"), torch.get_float32_matmul_precision()))
+            return forward(x)
+
+        self.forward = look
+        run(self, indices)
+        self.forward = forward
+
+    monkeypatch.setattr(Step, "_run", watched)
+    low, full = (True, "high"), (False, "highest")
+    for finish, last in ((0.0, 0), (0.01, 1), (0.5, 2), (1.0, 4)):
+        seen.clear()
+        trained(epochs=4, batch_size=20, precision="bf16", finish=finish)
+        assert seen == [low] * (4 - last) + [full] * last
+
+
+def test_finish_counts_only_below_float32(trained: Trained, weights_of: WeightsOf) -> None:
+    assert torch.equal(weights_of(trained(finish=0.5)), weights_of(trained()))
+    low = weights_of(trained(precision="bf16"))
+    assert not torch.equal(weights_of(trained(precision="bf16", finish=0.5)), low)
+    assert torch.equal(weights_of(trained(precision="bf16", finish=1.0)), weights_of(trained()))
+
+
+def test_validation_is_in_the_precision_of_predictions(trained: Trained, data: Dataset) -> None:
+    run = trained(precision="bf16")
+    assert run.history[-1]["valid_rel_l2"] == pytest.approx(evaluate(run, data.valid)["rel_l2"], rel=1e-6)
 
 
 def test_cuda_graph_changes_nothing_on_the_cpu(trained: Trained, weights_of: WeightsOf) -> None:

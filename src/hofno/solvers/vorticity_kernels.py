@@ -229,7 +229,7 @@ def _exchanged(x, PART: tl.constexpr, OUTER: tl.constexpr, INNER: tl.constexpr):
 
 @triton.jit
 def _turns(turns_pointer, lane):
-    """W^{l i} for i = 0, ..., 15, from those of i = 1, 2, 4, 8: few loads, which is what the compiler's time grows with."""
+    """W^{l i} for i = 0, ..., 15, from those of i = 1, 2, 4, 8: the compiler's time grows with the number of loads."""
     found = ((1.0, 0.0),)
     for power in tl.static_range(4):
         turn = tl.split(tl.load(turns_pointer + 32 * power + 2 * lane[:, None] + tl.arange(0, 2)[None, :]))

@@ -32,7 +32,7 @@ from hofno.surrogate import Surrogate
 from hofno.train import state as checkpoint
 from hofno.train.feed import Feed, make_feed
 from hofno.train.optim import Optimisers
-from hofno.train.precision import autocast, precision
+from hofno.train.precision import policy_of, precision
 from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
@@ -100,7 +100,7 @@ def train(
     model.to(device).train()
     inputs, targets = normalisers(data, spec)
     surrogate = Surrogate(model, inputs.to(device), targets.to(device), data.grid, {"data": data.stamp}, data.rollout)
-    with _random(seed, device), precision(spec.precision, model), _requests_to_stop() as stop, showing(show):
+    with _random(seed, device), _requests_to_stop() as stop, showing(show):
         check_fit(model, data, device)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
@@ -157,30 +157,32 @@ def _epochs(
         return f"continue with: {folder.again}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
-        order = epoch_order(seed, at.epoch, items)
-        step.loss_sum.fill_(at.loss_sum)
-        for index, chosen in enumerate(feed.batches(order, spec.batch_size, at.batch), at.batch):
-            step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))
-            step(chosen)
-            at.step += 1
-            at.batch = index + 1
-            stopping = stop.is_set()
-            saving = stopping or at.batch == batches
-            if device.type == "cpu" or saving:
-                at.loss_sum = float(step.loss_sum)
-                seen = min(at.batch * spec.batch_size, items)
-                if not math.isfinite(at.loss_sum):
-                    raise _divergence(f"the loss turned {at.loss_sum}", at.epoch + 1, at.step, folder)
-                if saving and not step.weights_are_finite():
-                    raise _divergence("the weights are not finite", at.epoch + 1, at.step, folder)
-                show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
-            if stopping:
-                raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
+        order, policy = epoch_order(seed, at.epoch, items), policy_of(spec, at.epoch)
+        with precision(policy, state.model):
+            step.use(policy)
+            step.loss_sum.fill_(at.loss_sum)
+            for index, chosen in enumerate(feed.batches(order, spec.batch_size, at.batch), at.batch):
+                step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))
+                step(chosen)
+                at.step += 1
+                at.batch = index + 1
+                stopping = stop.is_set()
+                saving = stopping or at.batch == batches
+                if device.type == "cpu" or saving:
+                    at.loss_sum = float(step.loss_sum)
+                    seen = min(at.batch * spec.batch_size, items)
+                    if not math.isfinite(at.loss_sum):
+                        raise _divergence(f"the loss turned {at.loss_sum}", at.epoch + 1, at.step, folder)
+                    if saving and not step.weights_are_finite():
+                        raise _divergence("the weights are not finite", at.epoch + 1, at.step, folder)
+                    show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
+                if stopping:
+                    raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "train_loss": at.loss_sum / items}
         at.epoch, at.batch, at.loss_sum = at.epoch + 1, 0, 0.0
         last = at.epoch == spec.epochs
         if len(data.valid) > 0 and (last or at.epoch % spec.validate_every == 0):
-            row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec, device)
+            row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec)
             if data.rollout is None and row["valid_rel_l2"] >= UNBOUNDED:
                 raise _divergence("predictions have no bound", at.epoch, at.step, folder)
         row["rate"] = rate(spec.schedule, at.step - 1, total, spec.warmup, spec.final_lr)
@@ -199,9 +201,9 @@ def epoch_order(seed: int, epoch: int, items: int) -> Tensor:
     return torch.from_numpy(rng.permutation(items))
 
 
-def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec, device: torch.device) -> float:
+def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec) -> float:
     """Mean rel_l2 on the validation split of the weights that would be saved; remembers the best ones if asked to."""
-    with _weights(state.model, state.average), autocast(spec.precision, device):
+    with _weights(state.model, state.average):
         value = score(surrogate, split).means()["rel_l2"]
         if spec.select == "best" and (state.position.best is None or value < state.position.best):
             state.position.best = value

@@ -48,9 +48,15 @@ class Step:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.indices = torch.zeros(spec.batch_size, dtype=torch.long, device=self.device)
+        self.policy = ""
         self.graph: torch.cuda.CUDAGraph | None = None
-        if spec.cuda_graph and self.device.type == "cuda":
-            self._capture()
+
+    def use(self, policy: str) -> None:
+        """Take the next steps by this policy, whose `precision` the caller has set."""
+        if policy != self.policy:
+            self.policy, self.graph = policy, None
+            if self.spec.cuda_graph and self.device.type == "cuda":
+                self._capture()
 
     def __call__(self, indices: Tensor) -> None:
         """Train on the given indices and add the batch's summed loss to `loss_sum`."""
@@ -66,7 +72,7 @@ class Step:
     def _run(self, indices: Tensor) -> None:
         for p in self.parameters:
             p.grad = None
-        with autocast(self.spec.precision, self.device):
+        with autocast(self.policy, self.device):
             prediction, target = self.task.predict(self.forward, indices)
         loss = self.loss(prediction.float(), target, *self.scale)
         loss.backward()

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import power_of_two
+from hofno.layers.kernels._common import dot, power_of_two
 from hofno.layers.kernels.mode_product import multiply, multiply_grads
 from hofno.transforms.fourier import left_product
 
@@ -55,10 +55,8 @@ def _forward_kernel(
     at = sample * (LINES * M * C) + (lines[:, None] * M + mode) * C + channels[None, :]
     s = tl.load(s_pointer + at, mask=line[:, None], other=0.0)
     square = k[:, None] * LINES + lines[None, :]  # reads F, (KEPT, LINES)
-    real = tl.dot(tl.load(transform_pointer + square, mask=both, other=0.0), s, input_precision=PRECISION)
-    imaginary = tl.dot(
-        tl.load(transform_pointer + KEPT * LINES + square, mask=both, other=0.0), s, input_precision=PRECISION
-    )
+    real = dot(tl.load(transform_pointer + square, mask=both, other=0.0), s, PRECISION)
+    imaginary = dot(tl.load(transform_pointer + KEPT * LINES + square, mask=both, other=0.0), s, PRECISION)
     modes = (k[:, None] * M + mode) * C + channels[None, :]
     if PADDED:
         real += tl.load(offset_pointer + modes, mask=kept[:, None], other=0.0)
@@ -72,9 +70,9 @@ def _forward_kernel(
     out_imaginary = weight_imaginary * real + weight_real * imaginary
     slender = lines[:, None] * (2 * KEPT) + k[None, :]  # reads F^-1, (LINES, KEPT)
     mask = line[:, None] & kept[None, :]
-    out = tl.dot(tl.load(inverse_pointer + slender, mask=mask, other=0.0), out_real, input_precision=PRECISION)
+    out = dot(tl.load(inverse_pointer + slender, mask=mask, other=0.0), out_real, PRECISION)
     inverse = tl.load(inverse_pointer + KEPT + slender, mask=mask, other=0.0)
-    out = tl.dot(inverse, out_imaginary, acc=out, input_precision=PRECISION)
+    out = dot(inverse, out_imaginary, PRECISION, acc=out)
     tl.store(out_pointer + at, out, mask=line[:, None])
 
 
@@ -106,10 +104,8 @@ def _backward_kernel(
     at = sample * (LINES * M * C) + (lines[:, None] * M + mode) * C + channels[None, :]
     g = tl.load(out_grad_pointer + at, mask=line[:, None], other=0.0)
     square = k[:, None] * LINES + lines[None, :]  # (KEPT, LINES)
-    h_real = tl.dot(tl.load(inverse_pointer + square, mask=both, other=0.0), g, input_precision=PRECISION)
-    h_imaginary = tl.dot(
-        tl.load(inverse_pointer + KEPT * LINES + square, mask=both, other=0.0), g, input_precision=PRECISION
-    )
+    h_real = dot(tl.load(inverse_pointer + square, mask=both, other=0.0), g, PRECISION)
+    h_imaginary = dot(tl.load(inverse_pointer + KEPT * LINES + square, mask=both, other=0.0), g, PRECISION)
     modes = (k[:, None] * M + mode) * C + channels[None, :]
     here = sample * (2 * KEPT * M * C) + modes
     real = tl.load(spectrum_pointer + here, mask=kept[:, None], other=0.0)
@@ -125,9 +121,9 @@ def _backward_kernel(
         tl.store(offset_grad_pointer + KEPT * M * C + here, s_imaginary, mask=kept[:, None])
     slender = lines[:, None] * (2 * KEPT) + k[None, :]  # (LINES, KEPT)
     mask = line[:, None] & kept[None, :]
-    s_grad = tl.dot(tl.load(transform_pointer + slender, mask=mask, other=0.0), s_real, input_precision=PRECISION)
+    s_grad = dot(tl.load(transform_pointer + slender, mask=mask, other=0.0), s_real, PRECISION)
     transform = tl.load(transform_pointer + KEPT + slender, mask=mask, other=0.0)
-    s_grad = tl.dot(transform, s_imaginary, acc=s_grad, input_precision=PRECISION)
+    s_grad = dot(transform, s_imaginary, PRECISION, acc=s_grad)
     tl.store(s_grad_pointer + at, s_grad, mask=line[:, None])
 
 

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import blocks_of, power_of_two
+from hofno.layers.kernels._common import blocks_of, dot, power_of_two
 
 SHARES = 128
 POINTS = 64
@@ -51,7 +51,7 @@ def _share_kernel(
         there = (at < point_count)[:, None]
         d = tl.load(d_pointer + at[:, None] * A + rows[None, :], mask=there, other=0.0)
         x = tl.load(x_pointer + at[:, None] * C + columns[None, :], mask=there, other=0.0)
-        weight = tl.dot(tl.trans(d), x, acc=weight, input_precision=PRECISION)
+        weight = dot(tl.trans(d), x, PRECISION, acc=weight)
         total += d.to(tl.float32)
     to = (share * A + rows) * (C + 1)
     tl.store(share_pointer + to[:, None] + columns[None, :], weight)

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, inverse_rms, norm_input_grad, triton_type
+from hofno.layers.kernels._common import Tile, dot, inverse_rms, norm_input_grad, triton_type
 
 FORWARD_CHUNK, BACKWARD_CHUNK = 64, 32  # output channels at a time: measured on an H200
 
@@ -58,8 +58,8 @@ def _forward_kernel(
         for i in tl.static_range(ORDER):
             weight = tl.load(weight_pointer + (i * CHANNELS + outs)[:, None] * CHANNELS + channels[None, :])
             bias = tl.load(bias_pointer + i * CHANNELS + outs)
-            product = product * (tl.dot(h, tl.trans(weight), input_precision=PRECISION) + bias[None, :])
-        spectrum = tl.dot(transform, product, input_precision=PRECISION)
+            product = product * (dot(h, tl.trans(weight), PRECISION) + bias[None, :])
+        spectrum = dot(transform, product, PRECISION)
         to = (tile * KEPT + modes)[:, None] * CHANNELS + outs[None, :]
         tl.store(out_pointer + to, spectrum, mask=kept[:, None])
 
@@ -112,8 +112,8 @@ def _backward_kernel(
         for i in tl.static_range(ORDER):
             weight = tl.load(weight_pointer + (i * CHANNELS + outs)[:, None] * CHANNELS + channels[None, :])
             bias = tl.load(bias_pointer + i * CHANNELS + outs)
-            factors += (tl.dot(h, tl.trans(weight), input_precision=PRECISION) + bias[None, :],)
-        right = tl.dot(transform, out_grad, input_precision=PRECISION)
+            factors += (dot(h, tl.trans(weight), PRECISION) + bias[None, :],)
+        right = dot(transform, out_grad, PRECISION)
         reversed_rights = (right,)  # at m-1-i: g * prod_{j > i} p_j
         for i in tl.static_range(ORDER - 1):
             right = right * factors[ORDER - 1 - i]
@@ -125,7 +125,7 @@ def _backward_kernel(
             to = (tile * FILLED + points)[:, None] * (ORDER * CHANNELS) + i * CHANNELS + outs[None, :]
             tl.store(factor_grad_pointer + to, factor_grad, mask=there[:, None])
             weight = tl.load(weight_pointer + (i * CHANNELS + outs)[:, None] * CHANNELS + channels[None, :])
-            h_grad = tl.dot(factor_grad, weight, acc=h_grad, input_precision=PRECISION)
+            h_grad = dot(factor_grad, weight, PRECISION, acc=h_grad)
     x_grad = residual_grad + norm_input_grad(h_grad * gain[None, :], unit, scale, CHANNELS)
     tl.store(x_grad_pointer + at, x_grad, mask=there[:, None])
 

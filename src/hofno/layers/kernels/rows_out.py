@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, inverse_rms, norm_input_grad, normal_law, triton_type
+from hofno.layers.kernels._common import Tile, dot, inverse_rms, norm_input_grad, normal_law, triton_type
 
 FORWARD_CHUNK, BACKWARD_CHUNK = 64, 32  # hidden channels at a time: measured on an H200
 
@@ -57,7 +57,7 @@ def _forward_kernel(
     x = tl.load(x_pointer + at, mask=there[:, None], other=1.0)
     spectrum = tl.load(spectrum_pointer + from_, mask=kept[:, None], other=0.0)
     transform = tl.load(transform_pointer + points[:, None] * MODES + modes[None, :])
-    v = x + tl.dot(transform, spectrum, input_precision=PRECISION)
+    v = x + dot(transform, spectrum, PRECISION)
     gain = tl.load(gain_pointer + channels)
     h = (v * inverse_rms(v, eps, CHANNELS) * gain[None, :]).to(OPERAND)
     y = v + tl.load(down_bias_pointer + channels)[None, :]
@@ -66,9 +66,9 @@ def _forward_kernel(
         up = tl.load(up_pointer + hidden[:, None] * CHANNELS + channels[None, :])  # (CHUNK, C)
         down = tl.load(down_pointer + channels[:, None] * HIDDEN + hidden[None, :])  # (C, CHUNK)
         up_bias = tl.load(up_bias_pointer + hidden)
-        u = tl.dot(h, tl.trans(up), input_precision=PRECISION) + up_bias[None, :]
+        u = dot(h, tl.trans(up), PRECISION) + up_bias[None, :]
         law, _ = normal_law(u)
-        y = tl.dot((u * law).to(OPERAND), tl.trans(down), acc=y, input_precision=PRECISION)
+        y = dot((u * law).to(OPERAND), tl.trans(down), PRECISION, acc=y)
     tl.store(y_pointer + at, y, mask=there[:, None])
 
 
@@ -113,7 +113,7 @@ def _backward_kernel(
     y_grad = tl.load(y_grad_pointer + at, mask=there[:, None], other=0.0)
     spectrum = tl.load(spectrum_pointer + coefficients, mask=kept[:, None], other=0.0)
     transform = tl.load(transform_pointer + points[:, None] * MODES + modes[None, :])
-    v = x + tl.dot(transform, spectrum, input_precision=PRECISION)
+    v = x + dot(transform, spectrum, PRECISION)
     gain = tl.load(gain_pointer + channels)
     scale = inverse_rms(v, eps, CHANNELS)
     unit = v * scale
@@ -127,17 +127,17 @@ def _backward_kernel(
         up = tl.load(up_pointer + hidden[:, None] * CHANNELS + channels[None, :])  # (CHUNK, C)
         down = tl.load(down_pointer + channels[:, None] * HIDDEN + hidden[None, :])  # (C, CHUNK)
         up_bias = tl.load(up_bias_pointer + hidden)
-        u = tl.dot(h, tl.trans(up), input_precision=PRECISION) + up_bias[None, :]
+        u = dot(h, tl.trans(up), PRECISION) + up_bias[None, :]
         law, density = normal_law(u)
         to = (tile * FILLED + points)[:, None] * HIDDEN + hidden[None, :]
         tl.store(active_pointer + to, (u * law).to(OPERAND), mask=there[:, None])
-        u_grad = (tl.dot(g, down, input_precision=PRECISION) * (law + u * density)).to(OPERAND)
+        u_grad = (dot(g, down, PRECISION) * (law + u * density)).to(OPERAND)
         tl.store(u_grad_pointer + to, u_grad, mask=there[:, None])
-        h_grad = tl.dot(u_grad, up, acc=h_grad, input_precision=PRECISION)
+        h_grad = dot(u_grad, up, PRECISION, acc=h_grad)
     v_grad = y_grad + norm_input_grad(h_grad * gain[None, :], unit, scale, CHANNELS)
     tl.store(v_grad_pointer + at, v_grad, mask=there[:, None])
     transposed = tl.load(transposed_pointer + modes[:, None] * POINTS + points[None, :])
-    spectrum_grad = tl.dot(transposed, v_grad, input_precision=PRECISION)
+    spectrum_grad = dot(transposed, v_grad, PRECISION)
     tl.store(spectrum_grad_pointer + coefficients, spectrum_grad, mask=kept[:, None])
 
 

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, triton_type
+from hofno.layers.kernels._common import Tile, dot, triton_type
 
 CHUNK = 64
 
@@ -51,7 +51,7 @@ def _product_kernel(
         product = product * (q + tl.load(bias_pointer + i * C + channels)[None, :])
     transform = tl.load(transform_pointer + modes[:, None] * POINTS + points[None, :])
     to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-    tl.store(out_pointer + to, tl.dot(transform, product, input_precision=PRECISION), mask=kept)
+    tl.store(out_pointer + to, dot(transform, product, PRECISION), mask=kept)
 
 
 @triton.jit
@@ -87,7 +87,7 @@ def _product_grad_kernel(
     for i in tl.static_range(ORDER):
         q = tl.load(q_pointer + at + i * C, mask=there, other=0.0).to(tl.float32)
         factors += (q + tl.load(bias_pointer + i * C + channels)[None, :],)
-    right = tl.dot(transform, out_grad, input_precision=PRECISION)
+    right = dot(transform, out_grad, PRECISION)
     reversed_rights = (right,)  # at m-1-i: g * prod_{j > i} p_j
     for i in tl.static_range(ORDER - 1):
         right = right * factors[ORDER - 1 - i]
@@ -134,7 +134,7 @@ def _residual_kernel(
         at = (tile * FILLED + points)[:, None] * C + channels[None, :]
         from_ = (tile * KEPT + modes)[:, None] * C + channels[None, :]
         spectrum = tl.load(spectrum_pointer + from_, mask=kept, other=0.0)
-        v = tl.load(v_pointer + at, mask=there, other=0.0) + tl.dot(transform, spectrum, input_precision=PRECISION)
+        v = tl.load(v_pointer + at, mask=there, other=0.0) + dot(transform, spectrum, PRECISION)
         tl.store(out_pointer + at, v + tl.load(bias_pointer + channels)[None, :], mask=there)
         squares += tl.sum(v * v, axis=1)
         sums += (v.to(OPERAND),)
@@ -189,7 +189,7 @@ def _residual_grad_kernel(
             kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
             transform = tl.load(transform_pointer + modes[:, None] * POINTS + points[None, :])
             to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-            spectrum_grad = tl.dot(transform, grad, input_precision=PRECISION)
+            spectrum_grad = dot(transform, grad, PRECISION)
             tl.store(spectrum_grad_pointer + to, spectrum_grad, mask=kept)
 
 
