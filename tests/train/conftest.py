@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,15 @@ import torch
 from torch import Tensor
 
 from hofno import HOFNO, Dataset, Run, fit, generate
+from hofno.train import precision
+
+
+@pytest.fixture(autouse=True)
+def policies_hold_on_a_cpu() -> Iterator[None]:
+    """Tests of reduced precision run where there is no GPU."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(precision, "REDUCED_ON", ("cpu", "cuda"))
+        yield
 
 
 @pytest.fixture(scope="session")

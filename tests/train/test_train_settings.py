@@ -224,6 +224,11 @@ def test_finish_counts_only_below_float32(trained: Trained, weights_of: WeightsO
     assert torch.equal(weights_of(trained(precision="bf16", finish=1.0)), weights_of(trained()))
 
 
+def test_a_cpu_computes_in_float32(trained: Trained, weights_of: WeightsOf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hofno.train.precision.REDUCED_ON", ("cuda",))
+    assert torch.equal(weights_of(trained(precision="mixed")), weights_of(trained()))
+
+
 def test_validation_is_in_the_precision_of_predictions(trained: Trained, data: Dataset) -> None:
     run = trained(precision="bf16")
     assert run.history[-1]["valid_rel_l2"] == pytest.approx(evaluate(run, data.valid)["rel_l2"], rel=1e-6)

@@ -12,6 +12,7 @@ from hofno.cli.options import Settings, load_spec, print_table, spec_folders
 from hofno.errors import SpecError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, nn
 
     from hofno.geometry import Geometry
@@ -96,7 +97,7 @@ def _show_spec(spec: Spec) -> None:
     from hofno.surrogate import find_device
 
     members = checked_members(spec)
-    made = make_problem(spec.data.problem, spec.data.parameters)
+    made, device = make_problem(spec.data.problem, spec.data.parameters), find_device(spec.device)
     channels_in, channels_out = made.channels
     model = stages.make_model(spec, channels_in, channels_out)
     counts = parameter_counts(model)
@@ -123,7 +124,7 @@ def _show_spec(spec: Spec) -> None:
         ["model", f"{spec.model.name}: {_arguments(spec.model.arguments)}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
         ["training", f"{spec.train.epochs} epochs of {batches} batches: {spec.train.epochs * batches:,} steps"],
-        ["device", f"{find_device(spec.device)}, precision {spec.train.precision}, seed {spec.seed}"],
+        ["device", f"{device}, {_precision(spec, device)}, seed {spec.seed}"],
         ["data memory", _size(data_bytes)],
         [
             "training memory",
@@ -170,6 +171,19 @@ def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...], coordinates: in
         result = model(torch.zeros(1, *sample_shape), *places)
     del result
     return sum(found.values())
+
+
+def _precision(spec: Spec, device: torch.device) -> str:
+    from hofno.train.precision import policy_of
+
+    first, last, asked = (
+        policy_of(spec.train, 0, device),
+        policy_of(spec.train, spec.train.epochs - 1, device),
+        spec.train,
+    )
+    if first != asked.precision and asked.finish < 1:
+        return f"precision {first} ({asked.precision} is for GPUs)"
+    return f"precision {first}" + (f", at the end {last}" if last != first else "")
 
 
 def _rollout(rollout: Rollout, spec: Spec) -> str:

@@ -7,6 +7,8 @@ Outside, fields are channel-first (b, c, *n); inside, channel-last. The dimensio
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -143,10 +145,13 @@ class HOFNO(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self.check(x)
-        v = self._lift(x).to(x.dtype)  # the residual stream keeps its precision under autocast
+        full = torch.autocast(x.device.type, enabled=False)  # what enters and leaves is not rounded, nor the residual
+        with full:
+            v = self._lift(x)
         for block in self.blocks:
             v = block(v)
-        out = self.project(v).movedim(-1, 1)
+        with full if isinstance(self.project, nn.Linear) else nullcontext():
+            out = self.project(v).movedim(-1, 1)
         return out + x[:, -self.out_channels :] if self.residual else out
 
     def _lift(self, x: Tensor) -> Tensor:

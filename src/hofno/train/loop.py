@@ -157,7 +157,7 @@ def _epochs(
         return f"continue with: {folder.again}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
-        order, policy = epoch_order(seed, at.epoch, items), policy_of(spec, at.epoch)
+        order, policy = epoch_order(seed, at.epoch, items), policy_of(spec, at.epoch, device)
         with precision(policy, state.model):
             step.use(policy)
             step.loss_sum.fill_(at.loss_sum)

@@ -18,7 +18,7 @@ STEPS = 5
 
 
 def orthogonalise(gradients: Tensor) -> Tensor:
-    """Approximately the semi-orthogonal factor of each matrix, (.., r, c); bfloat16 inside on CUDA."""
+    """Approximately the semi-orthogonal factor of each matrix, (n, r, c); bfloat16 inside on CUDA."""
     a, b, c = COEFFICIENTS
     x = gradients.bfloat16() if gradients.is_cuda else gradients.float()
     tall = x.shape[-2] > x.shape[-1]
@@ -26,7 +26,7 @@ def orthogonalise(gradients: Tensor) -> Tensor:
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(STEPS):
         square = x @ x.mT
-        x = a * x + (b * square + c * square @ square) @ x
+        x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return (x.mT if tall else x).to(gradients.dtype)
 
 
@@ -49,14 +49,14 @@ class Muon(torch.optim.Optimizer):
                 for p in params:
                     if "momentum" not in self.state[p]:
                         self.state[p]["momentum"] = torch.zeros_like(p)
+                momenta = [self.state[p]["momentum"] for p in params]
                 gradients = torch.stack([p.grad for p in params if p.grad is not None])
-                averages = torch.stack([self.state[p]["momentum"] for p in params])
-                averages = torch.lerp(averages, gradients, 1.0 - group["momentum"])
+                averages = torch.lerp(torch.stack(momenta), gradients, 1.0 - group["momentum"])
                 nesterov = torch.lerp(gradients, averages, group["momentum"])
-                update = orthogonalise(nesterov) * max(1.0, shape[0] / shape[1]) ** 0.5
-                for p, average, change in zip(params, averages, update, strict=True):
-                    self.state[p]["momentum"].copy_(average)
-                    p.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(change * group["lr"])
+                update = orthogonalise(nesterov) * max(1.0, shape[0] / shape[1]) ** 0.5 * group["lr"]
+                torch._foreach_copy_(momenta, averages.unbind())  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_mul_(params, 1.0 - group["lr"] * group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
+                torch._foreach_sub_(params, update.unbind())  # pyright: ignore[reportPrivateImportUsage]
 
 
 def is_matrix_of_a_block(name: str, p: nn.Parameter) -> bool:

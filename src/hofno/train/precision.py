@@ -5,7 +5,8 @@
     mixed   factors and MLPs in bfloat16, transforms in float32 storage with TF32 products, float32 residual stream
     bf16    as mixed, and the transforms in bfloat16 too
 
-Weights, optimiser state and loss are float32 in all of them.
+Weights, optimiser state and loss are float32 in all of them, and so are the lift and the last linear map. All this is
+for GPUs: a CPU computes in float32, whatever the policy, since most gain nothing from less.
 
 Rounding of weights and operands is part of the function that is trained, and training makes up for it: a network that
 is trained in less than float32 is best in that precision and can be much worse in float32 (two Navier-Stokes networks
@@ -24,9 +25,13 @@ from torch import nn
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.spec import TrainSpec
 
+REDUCED_ON = ("cuda",)  # kinds of device that follow a policy
 
-def policy_of(spec: TrainSpec, epoch: int) -> str:
+
+def policy_of(spec: TrainSpec, epoch: int, device: torch.device) -> str:
     """The policy of an epoch, counted from 0."""
+    if device.type not in REDUCED_ON:
+        return "fp32"
     last = min(spec.epochs, max(1, round(spec.finish * spec.epochs))) if spec.finish > 0 else 0
     return "fp32" if epoch >= spec.epochs - last else spec.precision
 
