@@ -144,7 +144,11 @@ class TestFlows:
         seen: list[tuple[str, int, int]] = []
         made = small()
         splits = made.generate(lambda *news: seen.append(news))
-        assert seen == [("generate", 2, 4), ("generate", 3, 4), ("generate", 4, 4)]
+        told = [done for _, done, _ in seen]
+        assert {(stage, total) for stage, _, total in seen} == {("generate", 4)}
+        assert told == sorted(told)
+        assert {2, 3, 4} <= set(told)
+        assert len(told) > 3  # also within groups
         assert {name: len(part.x) for name, part in splits.items()} == {"train": 2, "valid": 1, "test": 1}
         shape = made.grid_geometry.shape
         assert shape == (23, 6)
@@ -158,6 +162,16 @@ class TestFlows:
         assert made.channels == (2, 1)
         nodes = c_grid(made.designs("train", 0, 2), *made.cells).float().numpy()
         assert np.array_equal(splits["train"].x, nodes)
+
+    def test_progress_within_a_group(self) -> None:
+        """Flows at places 1 to 3, after 10 flows: parts of the way add up, and nothing is taken back."""
+        seen: list[tuple[str, int, int]] = []
+        watch = module._part_done(1e-6, 1, 3, 10, 100, lambda *news: seen.append(news))
+        for step, relative in enumerate(
+            ([9, 1, 1, 1], [0, 1e-3, 1e-3, 1.0], [0, 1e-3, 1, math.nan], [0, 0, 1e-7, 1e-6])
+        ):
+            watch(step, torch.tensor(relative, dtype=torch.float64))
+        assert seen == [("generate", done, 100) for done in (10, 11, 11, 12)]
 
     def test_pressure_is_a_second_target(self) -> None:
         made = small(pressure=True)

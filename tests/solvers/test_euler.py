@@ -425,7 +425,7 @@ class TestSteady:
         flow = Euler(wiggly(1, 2, 4, 2), free_stream(0.8), wake=2)
         state = disturbed(flow)
         residual = flow.residual(state)
-        at = euler_steady._Progress(state, residual, residual.flatten(1).norm(dim=1), torch.full((1,), 10.0).double())
+        at = euler_steady.Newton(state, residual, residual.flatten(1).norm(dim=1), torch.full((1,), 10.0).double())
         with FakeTensorMode(allow_non_fake_inputs=True):
             euler_steady._newton_step(flow, at, torch.ones(1, dtype=torch.bool), 2)
         assert at.state.shape == state.shape

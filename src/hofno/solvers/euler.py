@@ -146,7 +146,7 @@ class Euler:
         self._rim_lengths = [part.shape[-1] for part in self._rim(self.exterior)]
         self._once = nodes.new_ones(n_i - 1, n_j)  # an edge of the cut is stored twice and counts half each time
         self._once[:wake, 0] = self._once[n_i - 1 - wake :, 0] = 0.5
-        self._fit = self._least_squares()
+        self.fit = self._least_squares()
 
     def uniform(self) -> Tensor:
         """The state that is the exterior everywhere, (b, 4, I, J)."""
@@ -206,7 +206,7 @@ class Euler:
 
     def _gradient(self, d_i: Tensor, d_j: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient at every node, (b, 4, I, J) twice, from the differences along all edges."""
-        xx, xy, yy = self._fit
+        xx, xy, yy = self.fit
         weighted = d_i * self._once
         sum_x, sum_y = (
             self._gather(weighted * self.edge_i[:, axis, None], d_j * self.edge_j[:, axis, None]) for axis in (0, 1)

@@ -18,7 +18,8 @@ from torch import Tensor
 from hofno.solvers.block_lines import BlockLines, apply
 from hofno.solvers.euler import GAMMA, Euler, primitive, total_enthalpy
 
-_ROUNDED = 0.1  # eigenvalues below this part of the speed of sound are rounded off
+ROUNDED = 0.1
+"""Eigenvalues below this part of the speed of sound are rounded off."""
 
 
 class LinePreconditioner:
@@ -59,7 +60,7 @@ class LinePreconditioner:
         upper.zero_()
         upper[..., :-1, :] = right_i
         lower[..., 1:, :] = -left_i
-        self._couple_cut_(lower, upper)
+        couple_cut_(lower, upper, flow.wake)
         self._diagonal = _folded(diagonal, diagonal)
         self._lines_i = BlockLines(_folded(upper, lower), self._diagonal, _folded(lower, upper), _join_halves)
 
@@ -83,16 +84,19 @@ class LinePreconditioner:
         apart = values.unflatten(-1, (-1, n)).clone()
         return self._flow.join_(apart[..., None])[..., 0].flatten(-2)
 
-    def _couple_cut_(self, lower: Tensor, upper: Tensor) -> None:
-        """Along the cut an edge is stored twice, in opposite directions: each copy gets the coupling of both."""
-        w = self._flow.wake
-        if w == 0:
-            return
-        n = lower.shape[-2]
-        ahead = upper[..., :w, 0] + lower[..., n - w :, 0].flip(-1)
-        back = lower[..., 1 : w + 1, 0] + upper[..., n - 1 - w : n - 1, 0].flip(-1)
-        upper[..., :w, 0], lower[..., n - w :, 0] = ahead, ahead.flip(-1)
-        lower[..., 1 : w + 1, 0], upper[..., n - 1 - w : n - 1, 0] = back, back.flip(-1)
+
+def couple_cut_(lower: Tensor, upper: Tensor, wake: int) -> None:
+    """Along the cut an edge is stored twice, in opposite directions: each copy gets the coupling of both.
+
+    (.., I, J) twice, in place
+    """
+    if wake == 0:
+        return
+    n, w = lower.shape[-2], wake
+    ahead = upper[..., :w, 0] + lower[..., n - w :, 0].flip(-1)
+    back = lower[..., 1 : w + 1, 0] + upper[..., n - 1 - w : n - 1, 0].flip(-1)
+    upper[..., :w, 0], lower[..., n - w :, 0] = ahead, ahead.flip(-1)
+    lower[..., 1 : w + 1, 0], upper[..., n - 1 - w : n - 1, 0] = back, back.flip(-1)
 
 
 def _face(left: Tensor, right: Tensor, normal: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -100,7 +104,7 @@ def _face(left: Tensor, right: Tensor, normal: Tensor) -> tuple[Tensor, Tensor, 
     through, carry, push, speed, pressure, sound = _dyads(0.5 * (left + right), normal)
     area = torch.linalg.vector_norm(normal, dim=1).clamp_min(1e-300)
     a = sound * area
-    still, ahead, back = (_rounded(value, _ROUNDED * a) for value in (through, through + a, through - a))
+    still, ahead, back = (_rounded(value, ROUNDED * a) for value in (through, through + a, through - a))
     odd, even = 0.5 * (ahead - back) / a, 0.5 * (ahead + back) - still
     size = still * _identity(left) + _dyad(carry, odd * speed + even / (sound * sound) * pressure)
     size += _dyad(push, odd * pressure + even / (area * area) * speed)

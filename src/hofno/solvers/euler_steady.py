@@ -8,14 +8,17 @@ as large as its linear system can still be solved for, and its own step length l
 changes by more than 30 % in a step. The start is the flow on every second node, where the mesh allows it.
 
 A step is a fixed sequence of operations on fixed shapes that reads nothing back from the device; between two steps one
-flag is read. What a flow computes does not depend on its neighbours in the batch.
+number is read. What a flow computes does not depend on its neighbours in the batch. On a GPU the steps are those of
+`euler_fused`, the same to rounding.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -27,9 +30,13 @@ from hofno.solvers.euler_lines import LinePreconditioner
 _FIRST_CFL, _SMALLEST_CFL, _LARGEST_CFL = 10.0, 1.0, 1e4
 _GROWTH = 1.5  # of the CFL number in a step that succeeds
 _LINEAR = 0.25  # what GMRES should leave of a right-hand side: the CFL number is steered towards it
-_LARGEST_CHANGE = 0.3  # of density and pressure in one step, relative
 _COARSE_TOLERANCE, _COARSE_STEPS = 1e-2, 40
-_TINY = 1e-300
+
+LARGEST_CHANGE = 0.3
+"""Of density and pressure in one step, relative."""
+
+TINY = 1e-300
+"""What divisors are at least."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,8 @@ class Steady:
 
 
 @dataclass
-class _Progress:
-    """What a Newton step carries on."""
+class Newton:
+    """What a Newton step carries on, of all flows."""
 
     state: Tensor
     residual: Tensor
@@ -78,22 +85,47 @@ def solve_steady(
         raise SolverError(f"tolerance must lie between 0 and 1; got {tolerance}; 1e-6 is a good value")
     if max_steps < 1 or krylov < 2:
         raise SolverError(f"max_steps >= 1 and krylov >= 2 are needed; got {max_steps} and {krylov}")
-    scale = _norm(flow.residual(flow.uniform())).clamp_min(_TINY)
+    scale = _norm(flow.residual(flow.uniform())).clamp_min(TINY)
     state = _first_guess(flow, krylov, wanted) if start is None else start.to(flow.nodes).clone()
     residual = flow.residual(state)
-    at = _Progress(state, residual, _norm(residual), torch.full_like(scale, _FIRST_CFL))
+    at = Newton(state, residual, _norm(residual), torch.full_like(scale, _FIRST_CFL))
+    waiting = torch.ones_like(scale, dtype=torch.bool) if wanted is None else wanted.to(scale.device)
+    advance = _march
+    if fused_runs_on(flow):
+        from hofno.solvers.euler_fused import march as advance
+    steps = advance(flow, at, scale, waiting, tolerance, max_steps, krylov, watch)
+    relative = at.norm / scale
+    return Steady(at.state, relative, steps, relative <= tolerance)
+
+
+def fused_runs_on(flow: Euler) -> bool:
+    """Whether the fused steps take these flows: on a GPU, or on a CPU in Triton's interpreter, which is for tests."""
+    nodes = flow.nodes
+    runs = nodes.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
+    return runs and flow.wall and nodes.dtype == torch.float64 and find_spec("triton") is not None
+
+
+def _march(
+    flow: Euler,
+    at: Newton,
+    scale: Tensor,
+    wanted: Tensor,
+    tolerance: float,
+    max_steps: int,
+    krylov: int,
+    watch: Callable[[int, Tensor], None] | None,
+) -> Tensor:
+    """Advance `at` until the flows `wanted` (b,) are done. Steps of each flow, (b,)."""
     steps = torch.zeros_like(scale, dtype=torch.long)
-    waiting = torch.ones_like(steps, dtype=torch.bool) if wanted is None else wanted.to(steps.device)
     for step in range(max_steps):
         open_ = ~(at.norm <= tolerance * scale)  # a norm that is not a number stays open
-        if not bool((open_ & waiting).any()):
+        if not bool((open_ & wanted).any()):
             break
         _newton_step(flow, at, open_, krylov)
         steps += open_
         if watch is not None:
             watch(step + 1, at.norm / scale)
-    relative = at.norm / scale
-    return Steady(at.state, relative, steps, relative <= tolerance)
+    return steps
 
 
 def _first_guess(flow: Euler, krylov: int, wanted: Tensor | None) -> Tensor:
@@ -110,16 +142,16 @@ def _first_guess(flow: Euler, krylov: int, wanted: Tensor | None) -> Tensor:
     return torch.where(good[:, None, None, None], fine, flow.uniform())
 
 
-def _newton_step(flow: Euler, at: _Progress, open_: Tensor, krylov: int) -> None:
+def _newton_step(flow: Euler, at: Newton, open_: Tensor, krylov: int) -> None:
     """One step of the flows that are open, in place."""
     lines = LinePreconditioner(flow, at.state, at.cfl)
 
     def operator(v: Tensor) -> Tensor:
-        size = 1e-8 / v.abs().amax((1, 2, 3), keepdim=True).clamp_min(_TINY)
+        size = 1e-8 / v.abs().amax((1, 2, 3), keepdim=True).clamp_min(TINY)
         return lines.time_term * v + (flow.residual(at.state + size * v) - at.residual) / size
 
     change, linear = _gmres(operator, lines.solve, -at.residual, krylov)
-    length = (_LARGEST_CHANGE / _relative_change(at.state, change).clamp_min(_TINY)).clamp_max(1.0)
+    length = (LARGEST_CHANGE / relative_change(at.state, change).clamp_min(TINY)).clamp_max(1.0)
     state = at.state + length[:, None, None, None] * change
     residual = flow.residual(state)
     norm = _norm(residual)
@@ -129,10 +161,15 @@ def _newton_step(flow: Euler, at: _Progress, open_: Tensor, krylov: int) -> None
     at.state = torch.where(pick, state, at.state)
     at.residual = torch.where(pick, residual, at.residual)
     at.norm = torch.where(taken, norm, at.norm)
+    at.cfl = next_cfl(at.cfl, linear, length, good)
+
+
+def next_cfl(cfl: Tensor, linear: Tensor, length: Tensor, good: Tensor) -> Tensor:
+    """CFL numbers after a step of this length, `good` or not, with `linear` left of its right-hand side. (b,) each"""
     factor = torch.sqrt(_LINEAR / linear).clamp(0.4, _GROWTH)
     factor = torch.where(length < 1, length.clamp_min(0.3), factor)
-    factor = torch.where(good, factor, 0.1)
-    at.cfl = (at.cfl * factor).clamp(_SMALLEST_CFL, _LARGEST_CFL)
+    factor = factor.masked_fill(~good, 0.1)
+    return (cfl * factor).clamp(_SMALLEST_CFL, _LARGEST_CFL)
 
 
 def _gmres(
@@ -143,7 +180,7 @@ def _gmres(
     (b, 4, I, J) -> (b, 4, I, J), (b,)
     """
     b = len(right)
-    size = _norm(right).clamp_min(_TINY)
+    size = _norm(right).clamp_min(TINY)
     basis = right.new_zeros(b, count + 1, right[0].numel())
     basis[:, 0] = right.flatten(1) / size[:, None]
     hessenberg = right.new_zeros(b, count + 1, count)
@@ -154,7 +191,7 @@ def _gmres(
             parts = torch.bmm(known, vector[..., None])  # (b, k + 1, 1)
             vector = vector - torch.bmm(parts.mT, known)[:, 0]
             hessenberg[:, : k + 1, k] += parts[..., 0]
-        length = torch.linalg.vector_norm(vector, dim=1).clamp_min(_TINY)
+        length = torch.linalg.vector_norm(vector, dim=1).clamp_min(TINY)
         hessenberg[:, k + 1, k] = length
         basis[:, k + 1] = vector / length[:, None]
     target = right.new_zeros(b, count + 1, 1)
@@ -166,7 +203,7 @@ def _gmres(
     return inverse(torch.bmm(weights.mT, basis[:, :count]).reshape(right.shape)), left
 
 
-def _relative_change(state: Tensor, change: Tensor) -> Tensor:
+def relative_change(state: Tensor, change: Tensor) -> Tensor:
     """The largest relative change of density or pressure, (b,)."""
     rho, u, v, p = primitive(state).unbind(1)
     kinetic = 0.5 * (u * u + v * v)
