@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hofno.problems.airfoil_mesh import c_grid
-from hofno.solvers import euler_steady
+from hofno.solvers import euler_steady, gpu
 from hofno.solvers.euler import Euler, conservative, free_stream
 from hofno.solvers.euler_lines import LinePreconditioner
 from hofno.solvers.euler_steady import Newton, Steady, solve_steady
-from hofno.solvers.replay import Replayed
+from hofno.solvers.gpu import Replayed
 from own_process import in_own_process
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -313,7 +313,7 @@ def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert euler_steady.fused_runs_on(flow) == (DEVICE == "cuda")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(euler_steady, "find_spec", lambda name: None)
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     assert not euler_steady.fused_runs_on(flow)
 
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hofno.solvers import VorticitySolver, vorticity
+from hofno.solvers import VorticitySolver, gpu, vorticity
 from own_process import in_own_process
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -158,7 +158,7 @@ def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not vorticity.fused_runs_on(modes)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert vorticity.fused_runs_on(modes)
-    monkeypatch.setattr(vorticity, "find_spec", lambda name: None)
+    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
     assert not vorticity.fused_runs_on(modes)
 
 

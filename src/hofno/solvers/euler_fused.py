@@ -19,8 +19,8 @@ from hofno.solvers.euler_block_kernels import FusedBlocks
 from hofno.solvers.euler_kernels import FusedEuler
 from hofno.solvers.euler_line_kernels import FusedLines
 from hofno.solvers.euler_steady import LARGEST_CHANGE, TINY, Newton, next_cfl, relative_change
+from hofno.solvers.gpu import Replayed
 from hofno.solvers.krylov_kernels import Krylov
-from hofno.solvers.replay import Replayed
 
 SMALLEST = 32  # flows: fewer are no faster
 

@@ -15,10 +15,8 @@ number is read. What a flow computes does not depend on its neighbours in the ba
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -26,6 +24,7 @@ from torch import Tensor
 from hofno.errors import SolverError
 from hofno.solvers.euler import GAMMA, Euler, primitive
 from hofno.solvers.euler_lines import LinePreconditioner
+from hofno.solvers.gpu import kernels_run_on
 
 _FIRST_CFL, _SMALLEST_CFL, _LARGEST_CFL = 10.0, 1.0, 1e4
 _GROWTH = 1.5  # of the CFL number in a step that succeeds
@@ -99,10 +98,8 @@ def solve_steady(
 
 
 def fused_runs_on(flow: Euler) -> bool:
-    """Whether the fused steps take these flows: on a GPU, or on a CPU in Triton's interpreter, which is for tests."""
-    nodes = flow.nodes
-    runs = nodes.is_cuda or os.environ.get("TRITON_INTERPRET") == "1"
-    return runs and flow.wall and nodes.dtype == torch.float64 and find_spec("triton") is not None
+    """Whether the fused steps take these flows."""
+    return flow.wall and flow.nodes.dtype == torch.float64 and kernels_run_on(flow.nodes)
 
 
 def _march(

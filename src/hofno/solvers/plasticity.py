@@ -27,13 +27,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.die import Die
+from hofno.solvers.gpu import Replayed, kernels_run_on
 from hofno.solvers.perfect_plastic import PerfectPlastic
 
 ALLOWANCE = 0.035
@@ -131,26 +131,16 @@ class Blocks:
         if not (math.isfinite(time) and time > 0 and steps >= 1):
             raise SolverError(f"time and steps must be positive; got {time} and {steps}")
         dt = time / steps
-        step = self._step_of(dt)
-        if self.device.type == "cuda" and steps > 3:
-            with torch.cuda.device(self.device):
-                for _ in range(2):  # libraries set themselves up outside the graph
-                    step()
-                torch.cuda.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    step()
-                for _ in range(steps - 2):
-                    graph.replay()
-                torch.cuda.synchronize()  # before the graph goes
-        else:
-            for _ in range(steps):
-                step()
+        step = Replayed(self._step_of(dt), self.device)
+        for _ in range(steps):
+            step()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # before the graph goes
         self.steps += steps
 
     def _step_of(self, dt: float) -> Callable[[], None]:
         """What one step calls: the fused kernels where they run."""
-        if self._supports is None and fused_runs_on(self.x):
+        if self._supports is None and self.x.is_cuda and kernels_run_on(self.x):
             from hofno.solvers.plasticity_kernels import FusedStep
 
             return FusedStep(self, dt)
@@ -288,11 +278,6 @@ class Blocks:
         size = (deepest - ALLOWANCE).clamp_min_(0) / (1 + slope * slope) / ((1 - share) * left + share * right) / 2
         push = torch.stack((size * slope, -size))
         return nn.functional.pad(push * left, (0, 0, 0, 1)) + nn.functional.pad(push * right, (0, 0, 1, 0))
-
-
-def fused_runs_on(x: Tensor) -> bool:
-    """Whether the fused kernels take blocks that live with `x`."""
-    return x.is_cuda and find_spec("triton") is not None
 
 
 def _corners(nodes: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

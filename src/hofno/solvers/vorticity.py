@@ -23,8 +23,6 @@ Shapes: b fields, N points along x (first axis) and y (last axis), M = 2 K (K + 
 from __future__ import annotations
 
 import math
-import os
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,6 +30,7 @@ from torch import Tensor
 
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.etdrk import ETDRK4
+from hofno.solvers.gpu import kernels_run_on
 
 if TYPE_CHECKING:
     from hofno.solvers.vorticity_kernels import FusedStep
@@ -243,12 +242,8 @@ class VorticitySolver:
 
 
 def fused_runs_on(modes: Tensor) -> bool:
-    """Whether the fused step takes these modes: on a GPU, or on a CPU in Triton's interpreter, which is for tests."""
-    return (
-        (modes.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
-        and modes.is_contiguous()
-        and find_spec("triton") is not None
-    )
+    """Whether the fused step takes these modes."""
+    return modes.is_contiguous() and kernels_run_on(modes)
 
 
 def half_plane(cutoff: int) -> Tensor:

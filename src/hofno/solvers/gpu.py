@@ -1,14 +1,22 @@
-"""A fixed sequence of launches, recorded in a CUDA graph once and replayed: the device does not wait for Python."""
+"""What solvers share on a GPU: whether fused kernels run, and launches that are recorded once and replayed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from importlib.util import find_spec
 
 import torch
+from torch import Tensor
+
+
+def kernels_run_on(tensor: Tensor) -> bool:
+    """Whether Triton kernels run where a tensor lives: on a GPU, or in the interpreter on a CPU, which is for tests."""
+    return (tensor.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and find_spec("triton") is not None
 
 
 class Replayed:
-    """Calls `work` on `device`; on a GPU its second call is recorded, and from then on the record is replayed.
+    """Calls `work` on `device`; on a GPU its second call is recorded in a CUDA graph, and from then on replayed.
 
     The first call runs as it is, since kernels are compiled and libraries set themselves up in it. `work` must read
     nothing back, and all that it leaves must be in tensors that exist before and stay where they are.
