@@ -77,6 +77,9 @@ def all_tables() -> str:
         lines += [tables.poisson_depth_table(read(f"paper/poisson_p{degree}"), degree), ""]
     lines += [(RESULTS / "notes.md").read_text(encoding="utf-8")]
     lines += ["## Speed on two CPU threads against the plain rfft2 form of the same network", "", speed()]
+    made = read("bench/generation_h200")
+    rows = [[row["problem"], row["what"], number(row["seconds"])] for row in made["rows"]]
+    lines += [f"## {made['title']}", "", tables.markdown(["problem", "what", "seconds"], rows)]
     for degree in (3, 5):
         lines += [f"## Recipes tried on validation data, p = {degree}", ""]
         lines += [recipes(f"poisson_p{degree}", "seconds (four runs sharing the GPU)")]

@@ -146,14 +146,15 @@ def _stage_kernel(
             if STAGE == 3:
                 n_wr, n_wi = _load_pairs(n_w_pointer + at_modes, modes, there)
                 n_ar, n_ai = _load_pairs(n_a_pointer + at_modes, modes, there)
-                real = half * (half * wr + stage * n_wr) + stage * (2 * nr - n_wr)
-                imaginary = half * (half * wi + stage * n_wi) + stage * (2 * ni - n_wi)
-                wr = whole * wr + early * n_wr + middle * (n_ar + nr)
-                wi = whole * wi + early * n_wi + middle * (n_ai + ni)
+                a_real, a_imaginary = wr + (half * wr + stage * n_wr), wi + (half * wi + stage * n_wi)
+                real = a_real + (half * a_real + stage * (2 * nr - n_wr))
+                imaginary = a_imaginary + (half * a_imaginary + stage * (2 * ni - n_wi))
+                wr += whole * wr + early * n_wr + middle * (n_ar + nr)
+                wi += whole * wi + early * n_wi + middle * (n_ai + ni)
                 _store_pairs(w_pointer + at_modes, modes, there, wr, wi)
             else:
                 _store_pairs((n_w_pointer if STAGE == 1 else n_a_pointer) + at_modes, modes, there, nr, ni)
-                real, imaginary = half * wr + stage * nr, half * wi + stage * ni
+                real, imaginary = wr + (half * wr + stage * nr), wi + (half * wi + stage * ni)
             _store_velocity(
                 plane_pointer + sample * plane_size, here, mirror, there, real, imaginary, v_real, v_imaginary
             )
