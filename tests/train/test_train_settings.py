@@ -217,6 +217,16 @@ def test_the_last_epochs_are_in_float32(trained: Trained, monkeypatch: pytest.Mo
         assert seen == [low] * (4 - last) + [full] * last
 
 
+def test_a_run_that_ends_below_float32_says_so(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
+    for settings, said in (
+        ({"precision": "bf16"}, True),
+        ({"precision": "bf16", "finish": 0.5}, False),
+        ({}, False),
+    ):
+        trained(progress=True, epochs=1 if said else 2, **settings)
+        assert ("used in float32: train.finish" in capsys.readouterr().out) is said
+
+
 def test_finish_counts_only_below_float32(trained: Trained, weights_of: WeightsOf) -> None:
     assert torch.equal(weights_of(trained(finish=0.5)), weights_of(trained()))
     low = weights_of(trained(precision="bf16"))
