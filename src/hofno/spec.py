@@ -77,7 +77,7 @@ class TrainSpec(Section):
     ema: float = Field(0.0, ge=0, lt=1, description="decay of the weight average that is evaluated and saved; 0 is off")
     precision: Literal["fp32", "tf32", "bf16", "mixed"] = Field(
         "fp32",
-        description="on a GPU: fp32; tf32 products; bf16 throughout; mixed: bf16 factors and MLPs, tf32 transforms",
+        description="on a GPU: fp32; tf32 products; bf16 products; mixed: bf16 factors and MLPs, tf32 transforms",
     )
     finish: float = Field(
         0.0, ge=0, le=1, description="fraction of the epochs, the last ones, in fp32 whatever precision is"

@@ -84,6 +84,20 @@ def test_show_counts_agree_with_the_model(hofno: Hofno) -> None:
     assert f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting" in hofno("show", "tiny").stdout
 
 
+def test_show_says_in_what_precision(hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(*settings: str) -> str:
+        assigned = [part for setting in settings for part in ("--set", f"train.{setting}")]
+        found = hofno("show", "tiny", *assigned).output
+        return next(line for line in found.splitlines() if line.startswith("device"))
+
+    assert "cpu, precision fp32, seed" in shown()
+    assert "precision fp32 (mixed is for GPUs), seed" in shown("precision=mixed", "finish=0.1")
+    monkeypatch.setattr("hofno.train.precision.REDUCED_ON", ("cpu",))
+    assert "precision mixed, seed" in shown("precision=mixed")
+    assert "precision mixed, at the end fp32, seed" in shown("precision=mixed", "finish=0.1")
+    assert "precision fp32, seed" in shown("precision=mixed", "finish=1.0")
+
+
 def test_show_a_study(hofno: Hofno, folder: Path) -> None:
     with (folder / "tiny.toml").open("a") as file:
         file.write('[[compare]]\nlabel = "FNO"\nset = {"model.name" = "fno"}\n[sweep]\nseed = [0, 1, 2]\n')

@@ -195,24 +195,33 @@ def test_transforms_by_the_library_stay_in_float32_under_autocast(monkeypatch: p
     draw = torch.Generator().manual_seed(0)
     shapes = {"s": (2, 3, 4, 16), "transform": (6, 6), "inverse": (6, 6), "weight": (3, 2, 16, 2)}
     arguments = {name: torch.randn(shape, generator=draw).to(DEVICE) for name, shape in shapes.items()}
-    expected = columns.forward(**arguments, offset=None, precision="ieee")
+
+    def both_ways() -> list[Tensor]:
+        out, spectrum = columns.forward(**arguments, offset=None, precision="ieee")
+        matrices = arguments["transform"], arguments["inverse"]
+        grads = columns.backward(spectrum, *matrices, arguments["weight"], out.float(), False, "ieee")
+        return [out, spectrum, *(grad for grad in grads if grad is not None)]
+
+    expected = both_ways()
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
-        found = columns.forward(**arguments, offset=None, precision="ieee")
+        found = both_ways()
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
 @runs_kernels
 def test_operands_are_rounded_to_tf32_and_not_cut_off() -> None:
-    """What tensor cores leave of a float32 is its upper 19 bits; on average nothing may be lost by that."""
+    """TF32 is the upper 19 bits of a float32; on average nothing may be lost by leaving out the rest."""
     from tf32_rounding import nearest_kernel
 
     x = torch.randn(4096, generator=torch.Generator().manual_seed(0)).to(DEVICE)
     x[:3] = torch.tensor([0.0, torch.inf, -torch.inf])
+    x[3:6] = torch.tensor([2**31 - 1, -1, 0x7FC00000], dtype=torch.int32).view(torch.float32)  # no numbers
     out = torch.empty_like(x)
     nearest_kernel[(1,)](x, out, 4096)
-    left = (out.view(torch.int32) & -(2**13)).view(torch.float32)
-    assert torch.equal(left[:3], x[:3])
-    error = (left / x - 1)[3:]
+    assert torch.equal(out[:3], x[:3])
+    assert bool(out[3:6].isnan().all())
+    assert int((out[6:].view(torch.int32) & (2**13 - 1)).abs().max()) == 0
+    error = (out / x - 1)[6:]
     assert float(error.abs().max()) <= 2**-11
     assert abs(float(error.mean())) < 1e-5
 

@@ -6,10 +6,12 @@ is first imported, so one test runs this file again in a process of its own with
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
+from weakref import ReferenceType, ref
 
 import pytest
 import torch
@@ -170,7 +172,7 @@ def test_a_newton_step() -> None:
     scale = at.norm * torch.tensor([1.0, 1e9], dtype=torch.float64, device=DEVICE)
     fused = FusedSteps(flow, torch.tensor([1, 0], device=DEVICE), at, scale, 1e-6, 2)
     forget(fused, fused._flow, fused._blocks, fused._lines, fused._krylov)
-    fused.step()
+    fused.advance()
     fused.leave(at)
     euler_steady._newton_step(flow, plain, torch.tensor([True, False], device=DEVICE), 2)
     assert float((at.state - plain.state).abs().max()) < 1e-5
@@ -246,18 +248,21 @@ class Plainly:
     """Stands in for `FusedSteps`: plain steps of the chosen flows."""
 
     sizes: list[int] = []  # noqa: RUF012
+    alive: list[ReferenceType[Plainly]] = []  # noqa: RUF012
 
     def __init__(self, flow: Euler, chosen: Tensor, at: Newton, scale: Tensor, tolerance: float, krylov: int) -> None:
         self.flow = Euler(flow.nodes[chosen], flow.exterior[chosen], flow.wake)
         self.chosen, self.goal, self.krylov = chosen, tolerance * scale[chosen], krylov
         self.at = Newton(at.state[chosen], at.residual[chosen], at.norm[chosen], at.cfl[chosen])
         self.sizes.append(len(chosen))
+        self.alive.append(ref(self))
 
     @property
     def norm(self) -> Tensor:
         return self.at.norm
 
-    def step(self) -> None:
+    def advance(self) -> None:
+        assert sum(group() is not None for group in self.alive) == 1  # those before have gone, with their room
         euler_steady._newton_step(self.flow, self.at, ~(self.at.norm <= self.goal), self.krylov)
 
     def leave(self, at: Newton) -> None:
@@ -266,11 +271,14 @@ class Plainly:
 
 
 @pytest.mark.skipif(INTERPRETED or DEVICE == "cuda", reason="needs no kernels")
-def test_flows_that_are_done_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_that_are_done_leave(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """The same flows and steps as without leaving; flows that nobody waits for are left out at once."""
     monkeypatch.setattr(euler_fused, "SMALLEST", 1)
     monkeypatch.setattr(euler_fused, "FusedSteps", Plainly)
     Plainly.sizes.clear()
+    Plainly.alive.clear()
+    gc.disable()
+    request.addfinalizer(gc.enable)
     flow = Euler(c_grid(0.1 * torch.rand(5, 8, dtype=torch.float64) - 0.05, 5, 12, 5), free_stream(0.8), wake=5)
     scale = euler_steady._norm(flow.residual(flow.uniform()))
     wanted = torch.tensor([True, True, False, True, True])
@@ -289,6 +297,7 @@ def test_flows_that_are_done_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(left.state[wanted], stayed.state[wanted], rtol=0, atol=1e-12)
     assert torch.equal(left.state[2], flow.uniform()[2])
     assert seen == [*range(1, int(steps.max()) + 1)] * 2
+    assert not any(group() for group in Plainly.alive)
 
 
 def test_sizes() -> None:
@@ -303,6 +312,27 @@ def test_replayed_calls_every_time_without_a_gpu() -> None:
     for _ in range(3):
         work()
     assert len(calls) == 3
+
+
+@pytest.mark.parametrize("lacking", [True, False])
+def test_replayed_tells_of_too_little_memory(lacking: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording that is broken off ends with an error of its own, which would hide the reason."""
+
+    class Recording:
+        def __init__(self, graph: object) -> None: ...
+        def __enter__(self) -> None: ...
+        def __exit__(self, *error: object) -> None:
+            raise RuntimeError("capture failed")
+
+    def work() -> None:
+        if lacking:
+            raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", object)
+    monkeypatch.setattr(torch.cuda, "graph", Recording)
+    with pytest.raises(RuntimeError, match="no room" if lacking else "capture failed") as found:
+        Replayed(work, torch.device("cpu"))._recorded()
+    assert isinstance(found.value, torch.OutOfMemoryError) is lacking
 
 
 def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:

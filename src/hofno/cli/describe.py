@@ -174,16 +174,13 @@ def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...], coordinates: in
 
 
 def _precision(spec: Spec, device: torch.device) -> str:
-    from hofno.train.precision import policy_of
+    from hofno.train.precision import REDUCED_ON, policy_of
 
-    first, last, asked = (
-        policy_of(spec.train, 0, device),
-        policy_of(spec.train, spec.train.epochs - 1, device),
-        spec.train,
-    )
-    if first != asked.precision and asked.finish < 1:
-        return f"precision {first} ({asked.precision} is for GPUs)"
-    return f"precision {first}" + (f", at the end {last}" if last != first else "")
+    asked = spec.train.precision
+    if device.type not in REDUCED_ON:
+        return "precision fp32" + (f" ({asked} is for GPUs)" if asked != "fp32" else "")
+    first, final = (policy_of(spec.train, epoch, device) for epoch in (0, spec.train.epochs - 1))
+    return f"precision {first}" + (f", at the end {final}" if final != first else "")
 
 
 def _rollout(rollout: Rollout, spec: Spec) -> str:

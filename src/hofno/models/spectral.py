@@ -145,7 +145,7 @@ class HOFNO(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self.check(x)
-        full = torch.autocast(x.device.type, enabled=False)  # what enters and leaves is not rounded, nor the residual
+        full = torch.autocast(x.device.type, enabled=False)  # fields come in and go out as they are, not as bfloat16
         with full:
             v = self._lift(x)
         for block in self.blocks:

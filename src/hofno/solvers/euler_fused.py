@@ -1,9 +1,10 @@
-r"""Newton steps of steady Euler flow on a GPU, in some 500 launches that a CUDA graph holds.
+r"""Newton steps of steady Euler flow on a GPU, in some 640 launches that a CUDA graph holds.
 
 What is computed is `euler_steady._newton_step`: the same blocks, lines, GMRES vectors and step lengths, to rounding.
 Flows lie innermost in all arrays, so that the threads of a warp do the same for different flows, and sums have an order
-that does not depend on how many flows there are. So flows that are done can leave: when no more than half are at work,
-the others go on alone, in room of half the size and with a graph of their own.
+that does not depend on how many flows there are, as long as these are multiples of 32. So flows that are done can
+leave: when no more than half are at work, the others go on alone, in room of half the size and with a graph of their
+own.
 """
 
 from __future__ import annotations
@@ -46,7 +47,6 @@ class FusedSteps:
         self._lines = FusedLines(self._blocks.diagonal, self._blocks.coupling, flow.wake)
         self._krylov = Krylov(self.state, krylov)
         self._trial, self._change, self._vector = (torch.empty_like(self.state) for _ in range(3))
-        self.step = Replayed(self.advance, self.state.device)
 
     def advance(self) -> None:
         """One step of the flows that are not done; nothing is read back, and all tensors stay where they are."""
@@ -104,6 +104,7 @@ class FusedSteps:
 
         with ThreadPoolExecutor(len(work)) as pool:
             list(pool.map(one, work))
+        torch.cuda.synchronize(self.state.device)  # what they launched must not run beside the first step
 
 
 def largest(values: Tensor) -> Tensor:
@@ -124,10 +125,11 @@ def march(
     """Advance the flows `wanted` (b,) of `at` until they are done; others may move as well. Steps of each, (b,)."""
     steps = torch.zeros_like(wanted, dtype=torch.long)
     group: FusedSteps | None = None
+    advance: Replayed | None = None  # not kept by the group, so that both go when they are dropped
     try:
         for step in range(max_steps):
             open_ = ~(at.norm <= tolerance * scale) & wanted
-            count = int(open_.sum())  # the one number that is read back for each step
+            count = int(open_.sum())  # read back for each step, like what `watch` looks at
             if count == 0:
                 break
             size = group_size(count, len(scale) if group is None else len(group.chosen))
@@ -135,12 +137,14 @@ def march(
                 first = group is None
                 if group is not None:
                     group.leave(at)
-                group = None  # before room for the next is taken
+                group = advance = None  # before room for the next is taken
                 chosen = torch.argsort((~open_).int(), stable=True)[:size]
                 group = FusedSteps(flow, chosen, at, scale, tolerance, krylov)
+                advance = Replayed(group.advance, at.norm.device)
                 if first and at.norm.is_cuda:
                     group.compile()
-            group.step()
+            assert advance is not None
+            advance()
             at.norm[group.chosen] = group.norm
             steps += open_
             if watch is not None:

@@ -8,8 +8,8 @@ as large as its linear system can still be solved for, and its own step length l
 changes by more than 30 % in a step. The start is the flow on every second node, where the mesh allows it.
 
 A step is a fixed sequence of operations on fixed shapes that reads nothing back from the device; between two steps one
-number is read. What a flow computes does not depend on its neighbours in the batch. On a GPU the steps are those of
-`euler_fused`, the same to rounding.
+number is read, and what `watch` looks at. What a flow computes does not depend on its neighbours in the batch. On a GPU
+the steps are those of `euler_fused`, the same to rounding.
 """
 
 from __future__ import annotations

@@ -23,22 +23,36 @@ class Replayed:
     """
 
     def __init__(self, work: Callable[[], None], device: torch.device) -> None:
-        self._work, self._device, self._calls = work, device, 0
+        self._work, self._device, self._warm = work, device, False
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
-        self._calls += 1
         if self._device.type != "cuda":
             self._work()
             return
         with torch.cuda.device(self._device):
-            if self._calls == 1:
+            if not self._warm:
                 self._work()
+                self._warm = True
                 return
             if self._graph is None:
                 torch.cuda.synchronize()
-                graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph):
-                    self._work()
-                self._graph = graph
+                self._graph = self._recorded()
             self._graph.replay()
+
+    def _recorded(self) -> torch.cuda.CUDAGraph:
+        """A lack of memory on the way is told as such, not as a recording that failed."""
+        graph = torch.cuda.CUDAGraph()
+        lacking: torch.OutOfMemoryError | None = None
+        try:
+            with torch.cuda.graph(graph):
+                try:
+                    self._work()
+                except torch.OutOfMemoryError as error:
+                    lacking = error
+                    raise
+        except RuntimeError:
+            if lacking is not None:
+                raise lacking from None
+            raise
+        return graph

@@ -2,8 +2,8 @@ r"""Inner products, combinations and the small least-squares problem of GMRES, f
 
     h_m = <v_m, w>,        w <- w - sum_m h_m v_m,        y = argmin | s e_0 - H y |
 
-Vectors are (n, b), b systems innermost, a basis (m, n, b). Sums have a fixed order that does not depend on b, so that
-what a system computes does not depend on how many others there are.
+Vectors are (n, b), b systems innermost, a basis (m, n, b). Sums have an order that does not depend on b where b is a
+multiple of 32: what a system computes does then not depend on how many others there are.
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:

@@ -132,10 +132,12 @@ class Blocks:
             raise SolverError(f"time and steps must be positive; got {time} and {steps}")
         dt = time / steps
         step = Replayed(self._step_of(dt), self.device)
-        for _ in range(steps):
-            step()
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)  # before the graph goes
+        try:
+            for _ in range(steps):
+                step()
+        finally:
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # before the graph goes, also when interrupted
         self.steps += steps
 
     def _step_of(self, dt: float) -> Callable[[], None]:

@@ -114,11 +114,9 @@ def train(
         feed = make_feed(data, spec, inputs, targets, device)
         if feed.streamed:
             show.note(feed.place)
-        last = policy_of(spec, spec.epochs - 1, device)
-        if last != "fp32":
-            show.note(
-                f"trained in {last} to the end, used in float32: train.finish=0.1 would end the training there too"
-            )
+        final = policy_of(spec, spec.epochs - 1, device)
+        if final != "fp32":
+            show.note(f"trained in {final}, used in float32: train.finish=0.1 would end the training in float32 too")
         scale = targets.to(device).shaped(len(data.train.parts.y.shape) - 2)
         step = Step(model, optimisers, state.average, feed.task, scale, spec)
         try:

@@ -18,17 +18,23 @@ from hofno.errors import ShapeError
 
 
 @triton.jit
-def _nearest(x, PRECISION: tl.constexpr):
-    """Tensor cores cut float32 off to TF32, which makes numbers small by 3e-4; half a unit added first rounds them."""
+def nearest_tf32(x):
+    """float32 rounded to TF32: tensor cores cut off, which makes numbers small by 3e-4. NaN stays NaN."""
+    bits = (x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000
+    return tl.where(x == x, bits.to(tl.float32, bitcast=True), x)
+
+
+@triton.jit
+def _operand(x, PRECISION: tl.constexpr):
     if PRECISION == "tf32" and x.dtype == tl.float32:
-        x = (x.to(tl.int32, bitcast=True) + 0x1000).to(tl.float32, bitcast=True)
+        x = nearest_tf32(x)
     return x
 
 
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr, acc=None):
     """a b, plus `acc`; float32 operands rounded to TF32 where that is the precision."""
-    return tl.dot(_nearest(a, PRECISION), _nearest(b, PRECISION), acc=acc, input_precision=PRECISION)
+    return tl.dot(_operand(a, PRECISION), _operand(b, PRECISION), acc=acc, input_precision=PRECISION)
 
 
 @triton.jit

@@ -192,9 +192,10 @@ def backward(
     sizes = _sizes(out_grad, weight)
     batch, (kept, m, c) = out_grad.shape[0], weight.shape[:3]
     if not _fuses(sizes):
-        h = left_product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
-        spectrum_grad, weight_grad = multiply_grads(spectrum, weight, h)
-        s_grad = left_product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
+        with torch.autocast(out_grad.device.type, enabled=False):
+            h = left_product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
+            spectrum_grad, weight_grad = multiply_grads(spectrum, weight, h)
+            s_grad = left_product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
         return s_grad, weight_grad, spectrum_grad.sum(0) if padded else None
     s_grad, weight_grad = torch.empty_like(out_grad), torch.empty_like(spectrum)
     offset_grad = torch.empty_like(spectrum) if padded else None
