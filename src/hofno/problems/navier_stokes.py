@@ -65,8 +65,8 @@ Known flaws
 - Frames are plain strided values, as published: at ν = 1e-5 structures finer than the 64 x 64 grid alias onto it late
   in the run, and the mean of a frame is then not exactly 0 (about 1e-3 at t = 20).
 - Late frames at ν = 1e-5 are sensitive to rounding. Relative L2 errors at t = 1, 10, 20, the larger of two samples:
-  ours 4.8e-9, 1.5e-8, 1.3e-6 in float64 and 6.4e-6, 1.8e-5, 2.5e-4 in float32; the published scheme
-  2.4e-5, 1.2e-4, 7.3e-4 in float64 and 3.8e-4, 1.6e-3, 1.2e-2 in float32, in which its script runs
+  ours 4.8e-9, 1.5e-8, 1.3e-6 in float64 and 5.5e-6, 1.2e-5, 4.6e-5 in float32; the published scheme
+  2.4e-5, 1.2e-4, 7.3e-4 in float64 and 3.8e-4, 1.6e-3, 1.2e-2 in float32, in which its script runs, all on a CPU
   (`results/checks/navier_stokes_precision.json`).
 - Another device, version or count of threads rounds differently. An interrupted or extended generation does not.
 """

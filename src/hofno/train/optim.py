@@ -53,7 +53,7 @@ class Muon(torch.optim.Optimizer):
                 gradients = torch.stack([p.grad for p in params if p.grad is not None])
                 averages = torch.lerp(torch.stack(momenta), gradients, 1.0 - group["momentum"])
                 nesterov = torch.lerp(gradients, averages, group["momentum"])
-                update = orthogonalise(nesterov) * max(1.0, shape[0] / shape[1]) ** 0.5 * group["lr"]
+                update = orthogonalise(nesterov).contiguous() * max(1.0, shape[0] / shape[1]) ** 0.5 * group["lr"]
                 torch._foreach_copy_(momenta, averages.unbind())  # pyright: ignore[reportPrivateImportUsage]
                 torch._foreach_mul_(params, 1.0 - group["lr"] * group["weight_decay"])  # pyright: ignore[reportPrivateImportUsage]
                 torch._foreach_sub_(params, update.unbind())  # pyright: ignore[reportPrivateImportUsage]
