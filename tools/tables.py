@@ -102,12 +102,23 @@ def navier_stokes() -> str:
             recipes("navier_stokes", "seconds"),
             "Test errors of the first of them, two seeds, by the precision of prediction. A network that is trained in "
             "mixed precision makes up for its rounding, and is worse without it; hence `train.finish`, which is not "
-            "measured yet. They were trained two at a time, in 128 s each, while tensor cores cut operands off to "
+            "measured at this size yet. They were trained two at a time, in 128 s each, while tensor cores cut operands off to "
             "TF32; now operands are rounded.",
             "",
             tables.markdown(["seed", *asked], rows),
+            finished(),
         )
     )
+
+
+def finished() -> str:
+    """What `train.finish` does, in small."""
+    rows = [
+        [row["trained_in"], f"{row['finish']:g}", number(row["rel_l2_fp32"]), number(row["rel_l2_mixed"])]
+        for row in read("checks/navier_stokes_finish_small")["rows"]
+    ]
+    table = tables.markdown(["trained in", "finish", "test, predicted in fp32", "in mixed"], rows)
+    return f"The same in small, on a CPU, one seed: `specs/quick/navier_stokes.toml` with bfloat16.\n\n{table}"
 
 
 def speed() -> str:
