@@ -102,8 +102,8 @@ def navier_stokes() -> str:
             recipes("navier_stokes", "seconds"),
             "Test errors of the first of them, two seeds, by the precision of prediction. A network that is trained in "
             "mixed precision makes up for its rounding, and is worse without it; hence `train.finish`, which is not "
-            "measured at this size yet. They were trained two at a time, in 128 s each, while tensor cores cut operands off to "
-            "TF32; now operands are rounded.",
+            "measured at this size yet. They were trained two at a time, in 128 s each, while tensor cores cut "
+            "operands off to TF32; now operands are rounded.",
             "",
             tables.markdown(["seed", *asked], rows),
             finished(),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hofno import HOFNO, Dataset, Run, evaluate, fit
+from hofno import HOFNO, Dataset, Run, evaluate, fit, from_arrays
 from hofno.errors import DivergedError, ShapeError, SpecError
 from hofno.spec import TrainSpec
 from hofno.train.loop import epoch_order
@@ -225,6 +225,21 @@ def test_a_run_that_ends_below_float32_says_so(trained: Trained, capsys: pytest.
     ):
         trained(progress=True, epochs=1 if said else 2, **settings)
         assert ("used in float32: train.finish" in capsys.readouterr().out) is said
+
+
+def test_inputs_that_look_the_same_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    """A field that all samples share, and on it one part in a hundred that tells them apart."""
+    draw = torch.Generator().manual_seed(0)
+    shared, own = torch.randn(1, 2, 8, 8, generator=draw), torch.randn(6, 2, 8, 8, generator=draw)
+    for size, settings, said in (
+        (0.01, {}, True),
+        (0.1, {}, False),
+        (0.01, {"normaliser": "pixel"}, False),
+        (0.01, {"normalise_inputs": False}, False),
+    ):
+        data = from_arrays(shared + size * own, own[:, :1], split=(4, 1, 1))
+        fit(HOFNO(2, 1, (2, 2), width=4, depth=1), data, epochs=1, batch_size=4, **settings)
+        assert ("nearly the same" in capsys.readouterr().out) is said
 
 
 def test_finish_counts_only_below_float32(trained: Trained, weights_of: WeightsOf) -> None:

@@ -37,7 +37,7 @@ from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
-from hofno.train.tasks import check_fit, check_task, normalisers
+from hofno.train.tasks import check_fit, check_task, inputs_all_alike, normalisers
 from hofno.train.track import JsonLines, Tracker
 
 
@@ -114,6 +114,11 @@ def train(
         feed = make_feed(data, spec, inputs, targets, device)
         if feed.streamed:
             show.note(feed.place)
+        if inputs_all_alike(data, spec):
+            show.note(
+                "the inputs of different samples are nearly the same once standardised by channel; "
+                "train.normaliser=pixel shows the network what differs"
+            )
         final = policy_of(spec, spec.epochs - 1, device)
         if final != "fp32":
             show.note(f"trained in {final}, used in float32: train.finish=0.1 would end the training in float32 too")

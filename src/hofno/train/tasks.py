@@ -37,6 +37,9 @@ from hofno.train.augment import Moved, augmentation, check_augment, unmoved
 
 Model = Callable[..., Tensor]
 
+ALIKE = 0.02
+"""Samples whose deviation from each other is below this part of the deviation over their points look the same."""
+
 
 class Task(Protocol):
     """Something to learn. `items` is how many there are of what a batch is made of."""
@@ -148,6 +151,21 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
         )
     one = ChannelNormaliser.fit_frames(split.x, split.y) if spec.normalise_inputs else same(1)
     return one.repeated(data.rollout.history), one
+
+
+def inputs_all_alike(data: Dataset, spec: TrainSpec) -> bool:
+    """Whether samples differ so little, beside how each varies over its points, that standardised they look the same.
+
+    Coordinates of meshes do: around a foil they reach to the far field, and what tells one foil from another is small.
+    """
+    x = data.train.parts.x
+    whole = spec.normalise_inputs and spec.normaliser == "channel" and data.rollout is None
+    if not whole or isinstance(data.grid, Points) or x.shape[0] < 2 or x.shape[1] == 0:
+        return False
+    some = x[slice(0, 64)].double()
+    across = some.var(0).flatten(1).mean(1)  # (c,), between samples
+    over = some.movedim(1, 0).flatten(1).var(1)
+    return bool((across < ALIKE**2 * over).all())
 
 
 @dataclass(frozen=True)
