@@ -1,4 +1,7 @@
-"""A Python process of its own for a test: Triton's interpreter must be chosen before Triton is first imported."""
+"""A Python process of its own for a test: Triton's interpreter must be chosen before Triton is first imported.
+
+On a GPU kernels are tested directly, in `DEVICE`. Elsewhere the file of such tests runs itself again, `INTERPRETED`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+import torch
+
 import hofno
 
 SOURCE = Path(hofno.__file__).parents[1]
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+runs_kernels = pytest.mark.skipif(
+    not INTERPRETED and DEVICE == "cpu", reason="run by test_under_the_interpreter in a process of its own"
+)
 
 
 def in_own_process(*arguments: str, interpret: bool) -> subprocess.CompletedProcess[str]:

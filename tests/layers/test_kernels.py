@@ -6,7 +6,6 @@ is first imported, so one test runs this file again in a process of its own with
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -17,18 +16,12 @@ from hofno.errors import ShapeError
 from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import kernels
 from hofno.transforms import fourier
-from own_process import in_own_process
+from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 EPS = 1e-5
 
 if not kernels.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
-
-runs_kernels = pytest.mark.skipif(
-    not INTERPRETED and DEVICE == "cpu", reason="run by test_under_the_interpreter in a process of its own"
-)
 
 
 @pytest.fixture(autouse=True)

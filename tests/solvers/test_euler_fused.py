@@ -7,7 +7,6 @@ is first imported, so one test runs this file again in a process of its own with
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -24,25 +23,19 @@ from hofno.solvers.euler import Euler, conservative, free_stream
 from hofno.solvers.euler_lines import LinePreconditioner
 from hofno.solvers.euler_steady import Newton, Steady, solve_steady
 from hofno.solvers.gpu import Replayed
-from own_process import in_own_process
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
 
 if find_spec("triton") is None:
     pytest.skip("the fused steps need Triton, which is not installed", allow_module_level=True)
 
-from hofno.solvers import euler_block_kernels, euler_fused, euler_kernels, euler_line_kernels, krylov_kernels  # noqa: E402
-from hofno.solvers.euler_block_kernels import FusedBlocks  # noqa: E402
-from hofno.solvers.euler_fused import FusedSteps, group_size, largest, march  # noqa: E402
-from hofno.solvers.euler_kernels import FusedEuler  # noqa: E402
-from hofno.solvers.euler_line_kernels import FusedLines  # noqa: E402
-from hofno.solvers.krylov_kernels import Krylov  # noqa: E402
+from hofno.solvers import euler_block_kernels, euler_fused, euler_kernels, euler_line_kernels, krylov_kernels
+from hofno.solvers.euler_block_kernels import FusedBlocks
+from hofno.solvers.euler_fused import FusedSteps, group_size, largest, march
+from hofno.solvers.euler_kernels import FusedEuler
+from hofno.solvers.euler_line_kernels import FusedLines
+from hofno.solvers.krylov_kernels import Krylov
 
 MODULES = (euler_block_kernels, euler_kernels, euler_line_kernels, krylov_kernels)
-runs_kernels = pytest.mark.skipif(
-    not INTERPRETED and DEVICE == "cpu", reason="run by test_under_the_interpreter in a process of its own"
-)
 
 
 @pytest.fixture(autouse=True)

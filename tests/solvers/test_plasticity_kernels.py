@@ -6,30 +6,20 @@ is first imported, so one test runs this file again in a process of its own with
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-import hofno
 from hofno.solvers.die import Die
 from hofno.solvers.perfect_plastic import PerfectPlastic
 from hofno.solvers.plasticity import Blocks
-
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
+from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
 
 if find_spec("triton") is None:
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
 
-runs_kernels = pytest.mark.skipif(
-    not INTERPRETED and DEVICE == "cpu", reason="run by test_under_the_interpreter in a process of its own"
-)
 CARRIED = ("x", "v", "force", "p", "q", "s", "thickness", "hourglass", "hourglass_work", "plastic_work")
 METAL = PerfectPlastic(poisson_ratio=0.2, density=7.85e-5)
 
@@ -85,14 +75,6 @@ def test_a_graph_replays_what_the_plain_steps_do() -> None:
 
 @pytest.mark.skipif(INTERPRETED or DEVICE == "cuda", reason="the kernels are tested directly")
 def test_under_the_interpreter() -> None:
-    source = Path(hofno.__file__).parents[1]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = in_own_process("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, interpret=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
     assert done.stdout.startswith(".."), done.stdout  # both ran

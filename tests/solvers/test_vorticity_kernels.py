@@ -6,7 +6,6 @@ is first imported, so one test runs this file again in a process of its own with
 
 from __future__ import annotations
 
-import os
 from importlib.util import find_spec
 
 import pytest
@@ -14,18 +13,12 @@ import torch
 from torch import Tensor
 
 from hofno.solvers import VorticitySolver, gpu, vorticity
-from own_process import in_own_process
+from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
 
-INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
-DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
-ROUNDING = {torch.float64: 2e-15, torch.float32: 1e-6}
+ROUNDING = {torch.float64: 1e-15, torch.float32: 5e-7}
 
 if find_spec("triton") is None:
     pytest.skip("the fused step needs Triton, which is not installed", allow_module_level=True)
-
-runs_kernels = pytest.mark.skipif(
-    not INTERPRETED and DEVICE == "cpu", reason="run by test_under_the_interpreter in a process of its own"
-)
 
 
 def solver_of(n: int, dtype: torch.dtype = torch.float64) -> VorticitySolver:
@@ -101,7 +94,7 @@ def test_our_own_transforms(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch)
     modes = noise(solver, 1)
     expected = plain(solver, modes.clone(), 1e-3)
     monkeypatch.setattr(torch, "empty_like", lambda tensor: torch.full_like(tensor, torch.nan))
-    assert difference(solver.step_modes_(modes.clone(), 1e-3), expected) < ROUNDING[dtype]
+    assert difference(solver.step_modes_(modes.clone(), 1e-3), expected) < 2 * ROUNDING[dtype]
     assert difference(expected, modes) > 0.02
 
 

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.solvers.euler_kernels import LANES, FusedEuler, enthalpy, load_all, place_of, rim_place, store_all
+from hofno.solvers.euler_kernels import LANES, FusedEuler, enthalpy, face_of, load_all, rim_place, store_all
 from hofno.solvers.euler_lines import ROUNDED, couple_cut_
 
 
@@ -97,10 +97,8 @@ def _face_kernel(
     ALONG_I: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    at, i, j, _, there = place_of(n_i, n_j, b, LANES)
+    at, to, there = face_of(n_i, n_j, b, ALONG_I, LANES)
     size = n_i * n_j * b
-    there = there & ((i < n_i - 1) if ALONG_I else (j < n_j - 1))
-    to = at + (n_j * b if ALONG_I else b)
     one, two = load_all(q_pointer, at, size, there, 1.0, 4), load_all(q_pointer, to, size, there, 1.0, 4)
     nx, ny = tl.load(normal + at, mask=there, other=1.0), tl.load(normal + at + size, mask=there, other=0.0)
     middle = _mixed(0.5, one, 0.5, two)

@@ -10,7 +10,6 @@ own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from hofno.solvers.euler_block_kernels import FusedBlocks
 from hofno.solvers.euler_kernels import FusedEuler
 from hofno.solvers.euler_line_kernels import FusedLines
 from hofno.solvers.euler_steady import LARGEST_CHANGE, TINY, Newton, next_cfl, relative_change
-from hofno.solvers.gpu import Replayed
+from hofno.solvers.gpu import Replayed, side_by_side
 from hofno.solvers.krylov_kernels import Krylov
 
 SMALLEST = 32  # flows: fewer are no faster
@@ -96,15 +95,7 @@ class FusedSteps:
             lambda: krylov.orthogonalise(min(15, krylov.count - 1), vector, TINY),
             lambda: krylov.minimise(self.norm, vector),
         ]
-
-        def one(part: Callable[[], object]) -> None:
-            with torch.cuda.device(self.state.device), torch.no_grad():
-                torch.cuda.synchronize()  # a thread has no context before its first call
-                part()
-
-        with ThreadPoolExecutor(len(work)) as pool:
-            list(pool.map(one, work))
-        torch.cuda.synchronize(self.state.device)  # what they launched must not run beside the first step
+        side_by_side(work, self.state.device)
 
 
 def largest(values: Tensor) -> Tensor:

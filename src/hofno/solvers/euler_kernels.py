@@ -37,6 +37,14 @@ def place_of(n_i, n_j, b, LANES: tl.constexpr):
 
 
 @triton.jit
+def face_of(n_i, n_j, b, ALONG_I: tl.constexpr, LANES: tl.constexpr):
+    """Of each lane: its node, the next one along i or along j, and whether there is one."""
+    at, i, j, _, there = place_of(n_i, n_j, b, LANES)
+    there = there & ((i < n_i - 1) if ALONG_I else (j < n_j - 1))
+    return at, at + (n_j * b if ALONG_I else b), there
+
+
+@triton.jit
 def rim_place(n_i, n_j, b, LANES: tl.constexpr):
     """Of each lane of the rim: itself, its node, whether it is wall, and whether it is a lane."""
     lane = tl.program_id(0) * LANES + tl.arange(0, LANES)
@@ -188,10 +196,8 @@ def _flux_kernel(
     ALONG_I: tl.constexpr,
     LANES: tl.constexpr,
 ):
-    at, i, j, _, there = place_of(n_i, n_j, b, LANES)
+    at, to, there = face_of(n_i, n_j, b, ALONG_I, LANES)
     size = n_i * n_j * b
-    there = there & ((i < n_i - 1) if ALONG_I else (j < n_j - 1))
-    to = at + (n_j * b if ALONG_I else b)
     x = tl.load(nodes + to, mask=there, other=0.0) - tl.load(nodes + at, mask=there, other=0.0)
     y = tl.load(nodes + to + size, mask=there, other=0.0) - tl.load(nodes + at + size, mask=there, other=0.0)
     one, two = load_all(q_pointer, at, size, there, 1.0, 4), load_all(q_pointer, to, size, there, 1.0, 4)

@@ -1,9 +1,10 @@
-"""What solvers share on a GPU: whether fused kernels run, and launches that are recorded once and replayed."""
+"""What solvers share on a GPU: whether fused kernels run, their compilation, launches recorded once and replayed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import torch
@@ -13,6 +14,19 @@ from torch import Tensor
 def kernels_run_on(tensor: Tensor) -> bool:
     """Whether Triton kernels run where a tensor lives: on a GPU, or in the interpreter on a CPU, which is for tests."""
     return (tensor.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and find_spec("triton") is not None
+
+
+def side_by_side(work: Sequence[Callable[[], object]], device: torch.device) -> None:
+    """Call each on a GPU in a thread of its own, for kernels to be compiled at the same time, and wait for all."""
+
+    def one(part: Callable[[], object]) -> None:
+        with torch.cuda.device(device), torch.no_grad():
+            torch.cuda.synchronize()  # a thread has no context before its first call
+            part()
+
+    with ThreadPoolExecutor(len(work)) as pool:
+        list(pool.map(one, work))
+    torch.cuda.synchronize(device)  # what they launched must not run beside what comes next
 
 
 class Replayed:

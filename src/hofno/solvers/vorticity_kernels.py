@@ -31,7 +31,6 @@ Complex numbers are pairs (real, imaginary): b samples, M modes, N^2 points.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -43,6 +42,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.solvers.etdrk import ETDRK4
+from hofno.solvers.gpu import side_by_side
 
 MODES, SAMPLES = 128, 4  # that one program takes
 OWN_POINTS, LINES = 256, 8  # on each axis of the plane they take; rows or columns of one program
@@ -361,17 +361,15 @@ class FusedStep:
 
 def _compile(turns: Tensor) -> None:
     """The kernels of our own transforms, side by side: each takes the compiler 5 to 20 s when it sees them first."""
-    cutoff = (OWN_POINTS - 1) // 3
-
-    def one(sign: int) -> None:
-        with torch.cuda.device(turns.device):
-            if sign:
-                _columns_kernel.warmup(turns.dtype, turns.dtype, cutoff, LINES, sign, grid=(1,))
-            else:
-                _rows_kernel.warmup(turns.dtype, turns.dtype, cutoff, LINES, grid=(1,))
-
-    with ThreadPoolExecutor(3) as pool:
-        list(pool.map(one, (0, 1, -1)))
+    sizes = turns.dtype, turns.dtype, (OWN_POINTS - 1) // 3, LINES
+    side_by_side(
+        [
+            lambda: _rows_kernel.warmup(*sizes, grid=(1,)),
+            lambda: _columns_kernel.warmup(*sizes, 1, grid=(1,)),
+            lambda: _columns_kernel.warmup(*sizes, -1, grid=(1,)),
+        ],
+        turns.device,
+    )
 
 
 def _squared(plane: Tensor) -> Tensor:

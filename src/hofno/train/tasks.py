@@ -162,7 +162,7 @@ def inputs_all_alike(data: Dataset, spec: TrainSpec) -> bool:
     whole = spec.normalise_inputs and spec.normaliser == "channel" and data.rollout is None
     if not whole or isinstance(data.grid, Points) or x.shape[0] < 2 or x.shape[1] == 0:
         return False
-    some = x[slice(0, 64)].double()
+    some = x[:64].double()
     across = some.var(0).flatten(1).mean(1)  # (c,), between samples
     over = some.movedim(1, 0).flatten(1).var(1)
     return bool((across < ALIKE**2 * over).all())
