@@ -23,7 +23,7 @@ from torch.nn import functional
 NARROW_CHANNELS = (16, 32, 64)
 NARROW_HIDDEN = (16, 32, 64, 128, 256)
 WIDE_CHANNELS = range(128, 1025, 64)
-WIDE_ROW = 128  # longest image row of a wide block in full float32: 256 places are too many for a multiprocessor
+WIDE_ROW = 128  # longest image row of a wide block without tensor cores: 256 places are too many for a multiprocessor
 LARGEST_ORDER = 8
 LARGEST_AXIS = 256
 LARGEST_KEPT = 128
@@ -69,8 +69,23 @@ def _narrow(x: Tensor, hidden: int) -> bool:
 
 
 def _wide(x: Tensor) -> bool:
-    rough = x.is_cuda and torch.get_float32_matmul_precision() != "highest"
-    return x.shape[-1] in WIDE_CHANNELS and (rough or x.shape[2] <= WIDE_ROW)
+    return x.shape[-1] in WIDE_CHANNELS and (x.shape[2] <= WIDE_ROW or dot_precision(x) != "ieee")
+
+
+def dot_precision(x: Tensor) -> str:
+    """Of `tl.dot`, for the user's `torch.set_float32_matmul_precision`: "tf32" where it allows that.
+
+    Where it does not, "tf32x3": each operand as a sum of two TF32 numbers and three products of them, right to 2^-22.
+    Multiplied out without tensor cores a tile does not fit into a multiprocessor's registers.
+    """
+    if not x.is_cuda or not _has_tf32(x.device.index):
+        return "ieee"
+    return "tf32x3" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+@lru_cache
+def _has_tf32(index: int) -> bool:
+    return torch.version.hip is None and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
 def filter_supported(spectrum: Tensor) -> bool:

@@ -108,11 +108,6 @@ def power_of_two(n: int) -> int:
     return 1 << max(0, n - 1).bit_length()
 
 
-def dot_precision(x: Tensor) -> str:
-    """Of `tl.dot`: "tf32" on a GPU whose user allows it (`torch.set_float32_matmul_precision`), "ieee" otherwise."""
-    return "tf32" if x.is_cuda and torch.get_float32_matmul_precision() != "highest" else "ieee"
-
-
 def operand_type(x: Tensor) -> torch.dtype:
     """In which type the pointwise matrix products take their operands: bfloat16 under autocast, else float32."""
     device = x.device.type

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hofno.layers.kernels import columns, rows_in, rows_out
-from hofno.layers.kernels._common import block_parameters, dot_precision, on_device_of, operand_type
+from hofno.layers.kernels import columns, dot_precision, rows_in, rows_out
+from hofno.layers.kernels._common import block_parameters, on_device_of, operand_type
 from hofno.layers.kernels.outer import linear_grads, scaled_linear_grads
 from hofno.layers.kernels.transforms import Transforms
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hofno.layers.kernels import columns, wide_points, wide_rows
-from hofno.layers.kernels._common import block_parameters, dot_precision, on_device_of, operand_type
+from hofno.layers.kernels import columns, dot_precision, wide_points, wide_rows
+from hofno.layers.kernels._common import block_parameters, on_device_of, operand_type
 from hofno.layers.kernels.bias_gelu import gelu, gelu_grad_
 from hofno.layers.kernels.transforms import Transforms
 
