@@ -79,12 +79,17 @@ def statistic(values: Sequence[float]) -> Statistic:
     return Statistic(statistics.fmean(values), std, len(values))
 
 
-def summarise(runs: Sequence[Mapping[str, Any]]) -> list[Summary]:
-    """Group runs by cell, in order of first appearance."""
+def grouped(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Runs by cell, in order of first appearance."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for run in runs:
         groups.setdefault(repr(sorted(run["cell"].items())), []).append(run)
-    return [_summary(group) for group in groups.values()]
+    return list(groups.values())
+
+
+def summarise(runs: Sequence[Mapping[str, Any]]) -> list[Summary]:
+    """Each cell's mean and spread, in order of first appearance."""
+    return [_summary(group) for group in grouped(runs)]
 
 
 def _summary(group: Sequence[Mapping[str, Any]]) -> Summary:
