@@ -120,9 +120,9 @@ def against_published() -> str:
     return (
         f"All {len(cells)} cells whose order is at least p together: measured over published MSE is {middle:.2f} "
         f"(geometric mean, times or over {math.exp(error):.2f}). All three seeds lie above the published mean in "
-        f"{above} cells and below it in {below}; of equal distributions one expects {len(cells) / 8:.0f} each. Seeds differ by "
-        f"{ours:.2f} of the value here and by {published_spread:.2f} in the published tables (medians), so that single "
-        "cells leave the published mean plus one spread both ways.\n"
+        f"{above} cells and below it in {below}; of equal distributions one expects {len(cells) / 8:.0f} each. "
+        f"Seeds differ by {ours:.2f} of the value here and by {published_spread:.2f} in the published tables "
+        "(medians), so that single cells leave the published mean plus one spread both ways.\n"
     )
 
 

@@ -165,6 +165,20 @@ def test_reduced_precision(name: str, dims: int, backbone: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
+def test_only_blocks_are_in_reduced_precision(name: str, dims: int, backbone: str) -> None:
+    """Fields come in and go out as they are: without its blocks a model does not see autocast at all."""
+    model, x = make(name, dims, backbone), batch(name, dims)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model(*x).dtype == torch.float32
+    assert isinstance(model.blocks, nn.ModuleList)
+    model.blocks = nn.ModuleList(nn.Identity() for _ in model.blocks)
+    exact = model(*x)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(*x)
+    assert torch.equal(found, exact)
+
+
+@pytest.mark.parametrize(("name", "dims", "backbone"), CASES)
 def test_a_state_dict_carries_the_whole_model(name: str, dims: int, backbone: str) -> None:
     model, x = make(name, dims, backbone), batch(name, dims)
     torch.manual_seed(99)

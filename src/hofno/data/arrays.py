@@ -11,8 +11,8 @@ from torch import Tensor
 from hofno.data.clouds import bounding_points, is_list_of_samples, masked_split, ragged_split
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.data.ondisk import FileArray, Values, fits, in_memory, joined
-from hofno.errors import DataError
-from hofno.geometry import Grid, Mesh
+from hofno.errors import DataError, SpecError
+from hofno.geometry import Geometry, Grid, Mesh, Points
 from hofno.problems.symmetry import Symmetry
 
 
@@ -74,8 +74,11 @@ def from_arrays(
         periodic: whether a regular grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test part, as fractions that sum to 1 or as numbers of samples.
         seed: seed of the shuffle before the split; None keeps the given order.
-        symmetry: motions of a plane grid that take samples to samples of the same distribution, for training with
-            `augment`; `hofno.problems.symmetry.square()` are turns and reflections of a square.
+        symmetry: motions that take samples to samples of the same distribution, for training with `augment`, from
+            `hofno.problems.symmetry`. square() are turns and reflections of a square grid, mirror(..) one reflection
+            of a grid, mesh or cloud: of meshes with nodes (x, y), x=None and y -> -y where the second axis runs
+            backwards, mirror(1, inputs=Channels(signs=(1, -1))); of points with x -> 1 - x,
+            mirror(coords=Channels(signs=(-1, 1), offsets=(1, 0))).
     """
     if coords is None:
         whole = _on_grid(x, y, mask)
@@ -90,9 +93,6 @@ def from_arrays(
     for name, part in zip(("x", "y", "coords"), whole.parts[:3], strict=True):
         if part is not None:
             refuse_not_finite(part, name)
-    check_symmetry(symmetry)
-    if symmetry is not None and (coords is not None or len(whole.parts.y.shape) != 4):
-        raise DataError("symmetry is for regular grids of two axes, y (n, channels, h, w) without coords; leave it out")
     counts = sample_counts(split, len(whole))
     order = torch.arange(len(whole))
     if seed is not None:
@@ -113,13 +113,24 @@ def from_arrays(
             "through numpy.moveaxis(x, -1, 1)"
         )
     grid = geometry or Grid(shape=shape, periodic=periodic)
+    found = check_symmetry(symmetry, grid, whole.parts.x.shape[1], whole.parts.y.shape[1])
+    if found is not None and isinstance(grid, Points):
+        grid = found.box(grid)
     return Dataset(train, valid, test, grid, origin="user", stamp=stamp, symmetry=symmetry)
 
 
-def check_symmetry(symmetry: object) -> None:
-    """Refuse what is not a symmetry, such as its name or the function that makes it."""
-    if symmetry is not None and not isinstance(symmetry, Symmetry):
+def check_symmetry(symmetry: object, grid: Geometry, inputs: int, targets: int) -> Symmetry | None:
+    """Refuse what is not a symmetry, such as the function that makes it, or is one of other places or channels."""
+    if symmetry is None:
+        return None
+    if not isinstance(symmetry, Symmetry):
         raise DataError(f"symmetry is a Symmetry, such as hofno.problems.symmetry.square(); got {symmetry!r}")
+    try:
+        symmetry.check_places(grid)
+        symmetry.check_channels(inputs, targets, grid.dim if isinstance(grid, Points) else 0)
+    except SpecError as error:
+        raise DataError(str(error)) from None
+    return symmetry
 
 
 def _on_grid(x: object | None, y: object, mask: object | None) -> Split:

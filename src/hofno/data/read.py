@@ -16,8 +16,8 @@ from typing import Any
 from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
 from hofno.errors import SpecError
 from hofno.geometry import Grid
-from hofno.problems import airfoil, darcy, elasticity, pipe, plasticity, pressed
-from hofno.problems.base import Arrays, Rollout
+from hofno.problems import airfoil, darcy, elasticity, pipe, pressed
+from hofno.problems.base import Arrays, Problem, Rollout
 from hofno.problems.navier_stokes import CARD, read_published
 from hofno.problems.registry import problem as make_problem
 from hofno.problems.symmetry import driven_flow, square
@@ -92,6 +92,12 @@ def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 1
     return Dataset(*parts, grid, "original", stamp, darcy.CARD, symmetry=square())
 
 
+def _original(splits: dict[str, Split], made: Problem, stamp: dict[str, Any]) -> Dataset:
+    """The dataset of a problem's original files, on its grid and with its symmetry."""
+    parts = splits["train"], splits["valid"], splits["test"]
+    return Dataset(*parts, made.grid_geometry, "original", stamp, made.card, symmetry=made.symmetry)
+
+
 def _check_count(name: str, count: int, held: int) -> None:
     """Refuse more samples than the files have for a split, and none to train or to test."""
     if not (name != "valid") <= count <= held:
@@ -106,16 +112,14 @@ def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 2
         _check_count(name, count, len(found[name]))
     splits = {name: found[name][:count] for name, count in asked.items()}
     stamp = {"problem": "elasticity", "samples": [train, valid, test]}
-    geometry = elasticity.Elasticity().grid_geometry  # pyright: ignore[reportCallIssue]
-    return Dataset(splits["train"], splits["valid"], splits["test"], geometry, "original", stamp, elasticity.CARD)
+    return _original(splits, elasticity.Elasticity(), stamp)  # pyright: ignore[reportCallIssue]
 
 
 def _pipe(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Meshes and horizontal velocities of the files."""
     found = {name: split_of(part) for name, part in pipe.read_published(folder, train, valid, test).items()}
     stamp = {"problem": "pipe", "files": list(pipe.FILES), "samples": [train, valid, test]}
-    grid = pipe.Pipe().grid_geometry  # pyright: ignore[reportCallIssue]
-    return Dataset(found["train"], found["valid"], found["test"], grid, "original", stamp, pipe.CARD)
+    return _original(found, pipe.Pipe(), stamp)  # pyright: ignore[reportCallIssue]
 
 
 def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
@@ -128,8 +132,7 @@ def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200)
         rows = slice(first, first + count)
         found[name] = split_of(Arrays(whole.x[rows], whole.y[rows]))
     stamp = {"problem": "airfoil", "samples": [train, valid, test]}
-    grid = airfoil.Airfoil().grid_geometry  # pyright: ignore[reportCallIssue]
-    return Dataset(found["train"], found["valid"], found["test"], grid, "original", stamp, airfoil.CARD)
+    return _original(found, airfoil.Airfoil(), stamp)  # pyright: ignore[reportCallIssue]
 
 
 def _plasticity(folder: Path, form: str = "volume", train: int = 900, valid: int = 7, test: int = 80) -> Dataset:
@@ -142,8 +145,7 @@ def _plasticity(folder: Path, form: str = "volume", train: int = 900, valid: int
         chosen = pressed.Pressed(whole[name].die[:count], whole[name].frames[:count])
         found[name] = split_of(chosen.arrays(form), made.together)
     stamp = {"problem": "plasticity", "samples": [train, valid, test], "form": form}
-    parts = found["train"], found["valid"], found["test"]
-    return Dataset(*parts, made.grid_geometry, "original", stamp, plasticity.CARD)
+    return _original(found, made, stamp)
 
 
 READERS: dict[str, Callable[..., Dataset]] = {

@@ -38,7 +38,8 @@ def from_trajectories(
         periodic: whether the grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test trajectories, as fractions that sum to 1 or as numbers.
         seed: seed of the shuffle before the split; None keeps the given order.
-        symmetry: motions of a plane grid that take trajectories to trajectories, see `from_arrays`.
+        symmetry: motions of the grid that take trajectories to trajectories, see `from_arrays`; the quantity is their
+            one target.
     """
     whole = (
         frames if isinstance(frames, np.memmap) and frames.dtype == np.float32 else as_float32(frames, "frames").numpy()
@@ -53,10 +54,8 @@ def from_trajectories(
             f"there are {times} frames; got history={history}, start={first}, horizon={steps}; 1 <= history <= start "
             "and start + horizon <= times are needed"
         )
-    check_symmetry(symmetry)
-    if symmetry is not None and whole.ndim != 4:
-        raise DataError("symmetry is for grids of two axes, frames (n, times, h, w); leave it out")
     grid = Grid(shape=whole.shape[2:], periodic=periodic)
+    check_symmetry(symmetry, grid, inputs=0, targets=1)
     refuse_not_finite(values_of(whole), "frames")
     train, valid, test = sample_counts(split, samples)
     if seed is not None:

@@ -31,6 +31,7 @@ from hofno.geometry import (
 )
 from hofno.layers.factors import FactorKind, PointwiseFactors, parse_factors, pointwise_factors, product
 from hofno.layers.filters import DenseFilter, DepthwiseFilter
+from hofno.layers.precision import full_precision
 from hofno.transforms import fourier
 
 WEIGHTS = ("depthwise", "dense")
@@ -153,7 +154,7 @@ class HigherOrderSpectralConv(nn.Module):
     ) -> Tensor:
         """F^-1 R F z at the first `points` of `padded`, for z on a grid of `sampled` points, `outside` past its end."""
         dtype = z.dtype if self.transform_dtype is None else self.transform_dtype
-        with torch.autocast(z.device.type, enabled=False):
+        with full_precision(z):
             spectrum = fourier.forward(z.to(dtype), self.modes, self.mode_set, sampled, self.method)
             if outside is not None:
                 shape = fourier.indicator(points, padded, self.modes, self.mode_set, spectrum)
@@ -170,7 +171,7 @@ class HigherOrderSpectralConv(nn.Module):
         points = tuple(v.shape[1:-1])
         p = self.factors(v)
         dtype = p.dtype if self.transform_dtype is None else self.transform_dtype
-        with torch.autocast(v.device.type, enabled=False):
+        with full_precision(v):
             spectrum = fourier.forward(p.to(dtype), self.modes, self.mode_set, padded, self.method)
             if padded != points:
                 shape = fourier.indicator(points, padded, self.modes, self.mode_set, spectrum)

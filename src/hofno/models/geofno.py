@@ -26,6 +26,7 @@ from hofno.errors import SpecError
 from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, choose
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.parts import MLP
+from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.models.clouds import check_cloud
 from hofno.transforms import fourier, points
@@ -55,7 +56,7 @@ class Deformation(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):  # a phase multiplies the error of a position by 2 pi k
+        with full_precision(x):  # a phase multiplies the error of a position by 2 pi k
             away = x - MIDDLE
             distance = (away.square().sum(-1, keepdim=True) + 1e-12).sqrt()
             features = torch.cat((x, away / distance, distance), -1)  # (b, N, 2 d + 1)
@@ -165,22 +166,22 @@ class GeoFNO(nn.Module):
             places, x = places.masked_fill(~mask.unsqueeze(-1), MIDDLE), x.masked_fill(~mask.unsqueeze(1), 0.0)
         onto = places if self.deformation is None else self.deformation(places)
         basis = points.Basis(onto / self.period, self.modes, self.mode_set, mask=mask)
-        v = self.lift(torch.cat((x.mT, places), -1)).to(coords.dtype)  # (b, N, width)
-        latent = self._to_grid(v, basis)
+        with full_precision(x):
+            v = self.lift(torch.cat((x.mT, places), -1))  # (b, N, width)
+            latent = self._to_grid(v, basis)
         for block in self.blocks:
             latent = block(latent)
-        out = self.project(self._to_points(latent, basis) + self.skip(v)).mT
+        with full_precision(x):
+            out = self.project(self._to_points(latent, basis) + self.skip(v)).mT
         return out if mask is None else out.masked_fill(~mask.unsqueeze(1), 0.0)
 
     def _to_grid(self, v: Tensor, basis: points.Basis) -> Tensor:
-        with torch.autocast(v.device.type, enabled=False):
-            latent = fourier.inverse(basis.to_modes(v), self.grid, self.modes, self.mode_set)
-        return latent + self.place(cached_coordinates(self.grid, "periodic", v)).to(v.dtype)
+        latent = fourier.inverse(basis.to_modes(v), self.grid, self.modes, self.mode_set)
+        return latent + self.place(cached_coordinates(self.grid, "periodic", v))
 
     def _to_points(self, latent: Tensor, basis: points.Basis) -> Tensor:
-        with torch.autocast(latent.device.type, enabled=False):
-            spectrum = fourier.forward(latent.to(basis.coords.dtype), self.modes, self.mode_set)
-            return basis.from_modes(spectrum, self.mirror)
+        spectrum = fourier.forward(latent.to(basis.coords.dtype), self.modes, self.mode_set)
+        return basis.from_modes(spectrum, self.mirror)
 
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""

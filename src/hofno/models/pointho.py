@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from hofno.errors import SpecError
 from hofno.layers.parts import MLP, DropPath, RMSNorm
+from hofno.layers.precision import full_precision
 from hofno.layers.tokens import TokenConv
 from hofno.models.clouds import check_cloud
 from hofno.transforms.density import density_features
@@ -124,10 +125,12 @@ class PointHO(nn.Module):
             self.check(x, coords, mask)
         if mask is not None:  # what stands where no point is must not matter, not even to gradients
             x, coords = x.masked_fill(~mask.unsqueeze(1), 0.0), coords.masked_fill(~mask.unsqueeze(1), 0.0)
-        v = self.lift(torch.cat((x.mT, self.places(coords.mT, mask)), -1)).to(coords.dtype)  # (b, N, width)
+        with full_precision(x):
+            v = self.lift(torch.cat((x.mT, self.places(coords.mT, mask)), -1))  # (b, N, width)
         for block in self.blocks:
             v = block(v) if mask is None else block(v, mask)
-        out = self.project(self.norm(v)).mT
+        with full_precision(x):
+            out = self.project(self.norm(v)).mT
         return out if mask is None else out.masked_fill(~mask.unsqueeze(1), 0.0)
 
     def places(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -7,8 +7,6 @@ Outside, fields are channel-first (b, c, *n); inside, channel-last. The dimensio
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -25,6 +23,7 @@ from hofno.geometry import (
 )
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.parts import MLP
+from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
 
 
@@ -145,13 +144,12 @@ class HOFNO(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self.check(x)
-        full = torch.autocast(x.device.type, enabled=False)  # fields come in and go out as they are, not as bfloat16
-        with full:
+        with full_precision(x):
             v = self._lift(x)
         for block in self.blocks:
             v = block(v)
-        with full if isinstance(self.project, nn.Linear) else nullcontext():
-            out = self.project(v).movedim(-1, 1)
+        with full_precision(x):
+            out = self.project(v.to(x.dtype)).movedim(-1, 1)
         return out + x[:, -self.out_channels :] if self.residual else out
 
     def _lift(self, x: Tensor) -> Tensor:

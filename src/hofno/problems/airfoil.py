@@ -27,6 +27,7 @@ from hofno.geometry import Mesh
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.npyfile import open_npy
+from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
 from hofno.solvers.memory import free_bytes, gibibytes
@@ -37,6 +38,8 @@ CARD = """\
 **Equation.** Steady compressible Euler equations, γ = 1.4, around a foil; far away ρ = p = 1, Mach 0.8, no incidence.
 **Task.** Mesh coordinates x, y (2 x 221 x 51) to the Mach number at the nodes (1 x 221 x 51); 1000 training and 200
 test samples, nothing normalised, relative L2. Nodes (i, 0) and (220 - i, 0), i = 0..50, are the two sides of the wake.
+**Symmetry.** Without incidence, y -> -y and i -> 220 - i take a flow to that around the mirrored foil
+(`train.augment`). Its design is -(d_8, .., d_1): other foils than the law has, which holds d_1 at 0 and not d_8.
 **Inputs.** NACA-0012 moved in y by a design element, cubic in x and linear in y: d_1 = 0, d_2..d_8 ~ U[-0.05, 0.05].
 **Solver.** Finite volumes around the nodes, Roe's flux without entropy fix, linear reconstruction of (ρ, u, v, p) from
 least-squares gradients over the edges, minmod(d, -d/3 + 4/3 grad.dx): the published discretisation. Newton's method
@@ -151,6 +154,11 @@ class Airfoil(Problem):
     @property
     def channels(self) -> tuple[int, int]:
         return 2, 2 if self.pressure else 1
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """y -> -y, the C run backwards: the same equations for a mirrored foil, whose d_8 is 0 in place of d_1."""
+        return mirror(0, inputs=Channels(signs=(1, -1)))
 
     def memory_bytes(self) -> int:
         n_i, n_j = self.grid_geometry.shape

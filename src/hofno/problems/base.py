@@ -87,7 +87,7 @@ class Problem(BaseModel):
 
     @property
     def symmetry(self) -> Symmetry | None:
-        """Motions of its grid that take samples to samples of the same distribution, for `train.augment`."""
+        """Motions that take samples to other solutions of the same equations, for `train.augment`."""
         return None
 
     @property

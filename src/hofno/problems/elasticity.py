@@ -33,6 +33,7 @@ from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.dsfmt import julia_normals
 from hofno.problems.npyfile import open_npy
+from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.problems.unit_cell import CellMesh, unit_cell, with_void
 from hofno.solvers.elasticity import Linear, PlaneStress, RivlinSaunders, von_mises
 from hofno.solvers.memory import free_bytes, gibibytes
@@ -142,6 +143,11 @@ class Elasticity(Problem):
     def channels(self) -> tuple[int, int]:
         """No field beside the coordinates of the points, which are not counted, and one target."""
         return 0, 1
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """x -> 1 - x: a void is as likely as its mirror image, but the mesh is not its own (see the card)."""
+        return mirror(coords=Channels(signs=(-1, 1), offsets=(1.0, 0.0)))
 
     def memory_bytes(self) -> int:
         """Bytes the finished data take."""

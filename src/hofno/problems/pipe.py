@@ -29,6 +29,7 @@ from hofno.geometry import Mesh
 from hofno.problems.base import Arrays, Problem, Progress
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.npyfile import open_npy
+from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.pipe_flow import Centreline, Flow, PipeFlow
 
 CARD = """\
@@ -40,6 +41,8 @@ w = (t (1 − t), 0), of largest velocity 1/4 and flux 1/6; no slip at the walls
 samples. Axis 1 goes along the pipe from the inlet, axis 2 from the lower wall to the upper one.
 **Inputs.** The centreline has four cubic pieces with knots at x = 0, 2.5, .., 10: height 0 at the first, heights
 U[−1, 1] at the others, 2.5 x slopes U[−2, 2] at all. The mesh is uniform in x and sheared by the centreline in y.
+**Symmetry.** Heights and slopes are as likely as their negatives: y -> -y, axis 2 run backwards, takes samples to ones
+of the same law (`train.augment`).
 **Solver.** Stream function in sheared coordinates: polynomials across (24), C1 cubics along (128 elements, the first
 and the last one halved three times), so that div w = 0 and the flux of a section hold to rounding. Newton's method,
 about five steps, with direct solution of its systems. Horizontal velocity converges with order 4 along the pipe where
@@ -122,6 +125,11 @@ class Pipe(Problem):
     @property
     def channels(self) -> tuple[int, int]:
         return 2, 1
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """y -> -y, from the upper wall to the lower one; a centreline is as likely as its mirror image."""
+        return mirror(1, inputs=Channels(signs=(1, -1)))
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * 3 * self.resolution**2

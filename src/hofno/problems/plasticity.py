@@ -26,6 +26,7 @@ from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROWS, WIDTH, Pressed
+from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.die import Die
 from hofno.solvers.memory import free_bytes, gibibytes
 from hofno.solvers.parallel import in_order
@@ -47,6 +48,8 @@ the coordinates.
 **Inputs.** A spline (not-a-knot) through heights at 0, 7, 13, .., 43, 50 mm: 7.6 at both ends, 0 at one inner point,
 the others by quantiles that were read off published dies (5, 25, 50, 75, 95 %: 2.3, 3.75, 5.2, 6.3, 7.2). Dies that dip
 more than 0.05 mm below their lowest point are drawn again; the others are raised by what they dip, and touch the block.
+**Symmetry.** Left and right are alike in this law: nodes and die in reverse order, x -> -49.3 - x and u_x -> -u_x take
+samples to samples (`train.augment`). Whether the law of the original files has this symmetry is not known.
 **Solver.** 200 x 60 four-node elements (`refine=2`: two for one published one each way) with one point and hourglass
 resistance, radial return, thickness that follows plastic volume, central differences with the true density (no mass
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
@@ -164,6 +167,13 @@ class Plasticity(Problem):
     @property
     def together(self) -> int:
         return 1 if self.form == "volume" else FRAMES
+
+    @property
+    def symmetry(self) -> Symmetry:
+        """Left and right exchanged: columns and die in reverse order, x about the block's middle, u_x the other way."""
+        middle = ORIGIN[0] + WIDTH / 2
+        image = Channels(signs=(-1, 1, -1, 1), offsets=(2 * middle, 0.0, 0.0, 0.0))
+        return mirror(0, axes=len(self.grid_geometry.shape), targets=image)
 
     def memory_bytes(self) -> int:
         columns, rows = self.nodes

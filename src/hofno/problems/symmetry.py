@@ -1,36 +1,85 @@
-r"""Symmetries of a problem on a plane grid: motions that take every sample to another sample of the same distribution.
+r"""Symmetries of a problem: motions that take every sample to another solution of the same equations.
 
-    w'(i) = sigma w(M i + s),       M a signed permutation of the two axes, sigma = 1 or -1, s a shift in grid points
+    v'_c(i) = sigma_c v_c(M i + s) + o_c,       M a signed permutation of a grid's axes, s a shift in grid points
+
+with a sign sigma_c and an offset o_c for each channel c: under y -> -y, the y coordinates of a mesh change their sign.
+Scattered points keep their order, and what moves them is the sign and the offset of their coordinates.
 
 A problem lists its motions, the identity among them. Where the equation is also unchanged by a shift along one
 direction, `slide`, every motion may be followed by any number of steps along it, on a periodic grid. Training with
-`augment` moves each sample of a batch by a motion drawn for it, inputs and targets alike: more samples of the same
-distribution, without solving for them.
+`augment` moves each sample of a batch by a motion drawn for it, inputs and targets alike: more samples, without solving
+for them. Where the law of the samples has the symmetry too, they are of the same distribution.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from hofno.errors import SpecError
+from hofno.geometry import Geometry, Grid, Mesh, Points
 
 HALF, QUARTER = Fraction(1, 2), Fraction(1, 4)
 
 
 @dataclass(frozen=True, kw_only=True)
+class Channels:
+    """v'_c = signs_c v_c + offsets_c, in physical units; those that are left out are 1 and 0 for all channels."""
+
+    signs: tuple[int, ...] = ()
+    offsets: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if any(sign not in (1, -1) for sign in self.signs):
+            raise SpecError(f"signs are 1 or -1, one for each channel; got {self.signs}")
+
+    def of(self, count: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        """Signs and offsets of `count` channels."""
+        return self.signs or (1,) * count, self.offsets or (0.0,) * count
+
+
+SAME = Channels()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Motion:
-    """w'(i) = sign * w(M i + s): `matrix` M row by row, `shift` s in parts of the grid's size plus `steps` points."""
+    """v'_c(i) = sign sigma_c v_c(M i + s) + o_c: `shift` s in parts of the grid's size plus `steps` points.
 
-    matrix: tuple[tuple[int, int], tuple[int, int]]
-    shift: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
-    steps: tuple[int, int] = (0, 0)
+    Attributes:
+        matrix: M row by row; () leaves all points of a grid where they are, as those of a cloud always are.
+        sign: of all channels of inputs and targets.
+        inputs: what becomes of each input channel; on a mesh its coordinates are the last ones.
+        targets: what becomes of each target channel.
+        coords: at scattered points, what becomes of their coordinates.
+    """
+
+    matrix: tuple[tuple[int, ...], ...] = ()
+    shift: tuple[Fraction, ...] = ()
+    steps: tuple[int, ...] = ()
     sign: int = 1
+    inputs: Channels = SAME
+    targets: Channels = SAME
+    coords: Channels = SAME
 
-    def points(self, shape: tuple[int, int]) -> tuple[int, int]:
+    def __post_init__(self) -> None:
+        unsigned = (tuple(map(abs, row)) for row in self.matrix)
+        if tuple(sorted(unsigned, reverse=True)) != _identity(len(self.matrix)):
+            raise SpecError(f"matrix must have one 1 or -1 in each row and column and 0 elsewhere; got {self.matrix}")
+
+    @property
+    def moves_points(self) -> bool:
+        """Whether values go from one point of a grid to another, rather than change where they are."""
+        return any(self.shift) or any(self.steps) or self.matrix not in ((), _identity(len(self.matrix)))
+
+    def axes(self, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """M for a grid of this shape."""
+        return self.matrix or _identity(len(shape))
+
+    def points(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shift in grid points."""
-        i, j = (int(part * n) + steps for part, n, steps in zip(self.shift, shape, self.steps, strict=True))
-        return i, j
+        parts, steps = self.shift or (Fraction(0),) * len(shape), self.steps or (0,) * len(shape)
+        return tuple(int(part * n) + step for part, n, step in zip(parts, shape, steps, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,18 +87,72 @@ class Symmetry:
     """The motions of a problem, and the direction along which its grid may slide."""
 
     motions: tuple[Motion, ...]
-    slide: tuple[int, int] | None = None
+    slide: tuple[int, ...] | None = None
 
-    def check(self, shape: tuple[int, int]) -> None:
+    @property
+    def moves_points(self) -> bool:
+        """Whether a motion does."""
+        return self.slide is not None or any(m.moves_points for m in self.motions)
+
+    def check_places(self, grid: Geometry) -> None:
+        """Refuse a kind of places that these motions say nothing about."""
+        if isinstance(grid, Points) and self.moves_points:
+            raise SpecError(
+                "scattered points keep their order: a symmetry says what becomes of their coordinates; use "
+                "mirror(coords=Channels(signs=..))"
+            )
+        if self.slide is not None and not isinstance(grid, Grid):
+            raise SpecError(f"a slide is for regular grids; got {grid}; leave it out")
+        if isinstance(grid, Mesh) and any(m.moves_points and not m.inputs.signs for m in self.motions):
+            raise SpecError(
+                "coordinates of a mesh are input channels: say what becomes of them where its points move; use "
+                "mirror(axis, inputs=Channels(signs=..))"
+            )
+        given = [self.slide or (), *(part for m in self.motions for part in (m.matrix, m.shift, m.steps))]
+        axes = {len(part) for part in given if part} - {len(grid.shape)}
+        if axes:
+            raise SpecError(f"this symmetry is of grids of {max(axes)} axes; got {len(grid.shape)}; leave it out")
+
+    def check(self, shape: Sequence[int]) -> None:
         """Refuse a grid on which a motion does not take points to points."""
-        whole = all((part * n).denominator == 1 for m in self.motions for part, n in zip(m.shift, shape, strict=True))
-        swaps = any(m.matrix[0][0] == 0 for m in self.motions)
-        if not whole or (swaps and shape[0] != shape[1]):
-            parts = max(part.denominator for m in self.motions for part in m.shift)
+        whole = all((part * n).denominator == 1 for m in self.motions for part, n in zip(m.shift, shape, strict=False))
+        if not whole or any(
+            n != shape[axis]
+            for m in self.motions
+            for n, row in zip(shape, m.axes(shape), strict=True)
+            for axis, entry in enumerate(row)
+            if entry
+        ):
+            parts = max(part.denominator for m in self.motions for part in (*m.shift, Fraction(0)))
             raise SpecError(
                 f"train.augment moves points to points of a square grid{f' of a multiple of {parts}' * (parts > 1)}; "
-                f"got {shape[0]} x {shape[1]} points; set train.augment=false or choose another resolution"
+                f"got {' x '.join(map(str, shape))} points; set train.augment=false or choose another resolution"
             )
+
+    def box(self, grid: Points) -> Points:
+        """The smallest box around one of points and all its images."""
+        low, high = list(grid.low), list(grid.high)
+        for motion in self.motions:
+            for axis, (sign, offset) in enumerate(zip(*motion.coords.of(grid.dim), strict=True)):
+                ends = sign * grid.low[axis] + offset, sign * grid.high[axis] + offset
+                low[axis], high[axis] = min(low[axis], *ends), max(high[axis], *ends)
+        return Points(count=grid.count, low=tuple(low), high=tuple(high))
+
+    def check_channels(self, inputs: int, targets: int, coords: int) -> None:
+        """Refuse signs or offsets of another number of channels, or of coordinates, than there are."""
+        for name, count in (("inputs", inputs), ("targets", targets), ("coords", coords)):
+            for motion in self.motions:
+                one: Channels = getattr(motion, name)
+                for kind, values in (("signs", one.signs), ("offsets", one.offsets)):
+                    if values and len(values) != count:
+                        raise SpecError(
+                            f"a motion has {len(values)} {kind} of {name} and the data have {count} of these; give one "
+                            "for each, coordinates of a mesh after the other inputs"
+                        )
+
+
+def _identity(axes: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(int(i == j) for j in range(axes)) for i in range(axes))
 
 
 def square() -> Symmetry:
@@ -62,6 +165,39 @@ def square() -> Symmetry:
             motions.append(Motion(matrix=((a, 0), (0, b)), shift=flip, steps=back))
             motions.append(Motion(matrix=((0, a), (b, 0)), shift=flip, steps=back))
     return Symmetry(motions=tuple(motions))
+
+
+def mirror(
+    axis: int | None = None,
+    *,
+    axes: int = 2,
+    inputs: Channels = SAME,
+    targets: Channels = SAME,
+    coords: Channels = SAME,
+) -> Symmetry:
+    """A mirror image, beside samples as they are.
+
+    Args:
+        axis: the axis of a grid or mesh that runs backwards, i -> n - 1 - i; None for points, which keep their order.
+        axes: axes of that grid.
+        inputs: what becomes of the input channels; on a mesh its coordinates are the last ones.
+        targets: what becomes of the target channels.
+        coords: what becomes of the coordinates of scattered points: x -> 1 - x and y -> y in the plane is
+            Channels(signs=(-1, 1), offsets=(1, 0)).
+    """
+    if axis is None:
+        return Symmetry(motions=(Motion(), Motion(inputs=inputs, targets=targets, coords=coords)))
+    if not 0 <= axis < axes:
+        raise SpecError(f"a grid of {axes} axes has axes 0 to {axes - 1}; got axis={axis}")
+    image = Motion(
+        matrix=tuple(tuple((-1 if i == axis else 1) * (i == j) for j in range(axes)) for i in range(axes)),
+        shift=tuple(Fraction(i == axis) for i in range(axes)),
+        steps=tuple(-int(i == axis) for i in range(axes)),
+        inputs=inputs,
+        targets=targets,
+        coords=coords,
+    )
+    return Symmetry(motions=(Motion(), image))
 
 
 def driven_flow() -> Symmetry:

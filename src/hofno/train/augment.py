@@ -1,4 +1,12 @@
-"""Samples of a batch moved by the symmetries of their problem, drawn anew for each sample and step.
+r"""Samples of a batch moved by the symmetries of their problem, drawn anew for each sample and step.
+
+A motion takes physical values v to v'(i) = sigma v(p) + o with p = M i + s. Standardised, z = (v - mean) / std, it is
+
+    z'(i) = onto(i) + scale(i) (z(p) - about(i)),      scale = sigma std(p) / std(i),
+
+where `about` is a value r standardised at p, and `onto` its image sigma r + o standardised at i. With one mean and one
+deviation for a channel r = 0: a change of sign turns values about physical zero. Where they differ from point to point
+r = mean(p), so that small deviations from large means are kept.
 
 What a draw needs lies on the device, so that a captured step draws too. The random numbers are those of the device's
 generator, which checkpoints keep.
@@ -6,54 +14,91 @@ generator, which checkpoints keep.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hofno.data.dataset import Dataset
-from hofno.data.normalise import Normaliser
+from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.errors import SpecError
-from hofno.geometry import Geometry, Grid
-from hofno.problems.symmetry import Symmetry
+from hofno.geometry import Geometry, Points
+from hofno.problems.symmetry import Channels, Symmetry
+
+
+class Draw(NamedTuple):
+    """The motion of each moved sample, (b,), and where its points come from, (b, 1, points); None: all stay."""
+
+    which: Tensor
+    places: Tensor | None
 
 
 class Augment:
-    """Moves standardised fields (b, c, h, w); a change of sign turns values about what 0 is once standardised."""
+    """Draws motions of a grid's points, (h, w) or of another number of axes."""
 
-    def __init__(self, symmetry: Symmetry, shape: tuple[int, int], device: torch.device) -> None:
+    def __init__(self, symmetry: Symmetry, shape: tuple[int, ...], device: torch.device) -> None:
         symmetry.check(shape)
-        h, self.width = shape
-        motions = symmetry.motions
-        self.sizes = torch.tensor(shape, device=device)
-        self.matrices = torch.tensor([m.matrix for m in motions], device=device)  # (motions, 2, 2)
-        self.shifts = torch.tensor([m.points(shape) for m in motions], device=device)  # (motions, 2)
-        self.signs = torch.tensor([float(m.sign) for m in motions], device=device)
-        self.slide = torch.tensor(symmetry.slide or (0, 0), device=device)
-        places = torch.arange(h * self.width, device=device)
-        self.points = torch.stack((places // self.width, places % self.width))  # (2, h w)
+        self.count, self.device = len(symmetry.motions), device
+        self.points: Tensor | None = None
+        if not symmetry.moves_points:
+            return
+        here = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij")).flatten(1)  # (d, points)
+        there = [torch.tensor(m.axes(shape)) @ here + torch.tensor(m.points(shape))[:, None] for m in symmetry.motions]
+        self.points = torch.stack(there).to(device)  # (motions, d, points)
+        self.sizes = torch.tensor(shape, device=device)[:, None]
+        self.strides = torch.tensor([math.prod(shape[k + 1 :]) for k in range(len(shape))], device=device)[:, None]
+        self.slide = torch.tensor(symmetry.slide or (0,) * len(shape), device=device)
 
-    def draw(self, count: int) -> tuple[Tensor, Tensor]:
-        """Where each point of `count` moved samples comes from, (count, 1, h w), and their signs, (count, 1, 1)."""
-        device = self.points.device
-        which = torch.randint(len(self.signs), (count,), device=device)
-        steps = torch.randint(2**20, (count, 1), device=device)
-        shift = self.shifts.index_select(0, which) + steps * self.slide  # (count, 2)
-        matrix = self.matrices.index_select(0, which)
-        points = (matrix[..., None] * self.points).sum(2) + shift[..., None]  # (count, 2, h w)
-        row, column = (points % self.sizes[:, None]).unbind(1)
-        return (row * self.width + column)[:, None], self.signs.index_select(0, which)[:, None, None]
+    def draw(self, count: int) -> Draw:
+        """Motions of `count` samples."""
+        which = torch.randint(self.count, (count,), device=self.device)
+        if self.points is None:
+            return Draw(which, None)
+        steps = torch.randint(2**20, (count, 1), device=self.device)
+        points = self.points.index_select(0, which) + (steps * self.slide)[..., None]  # (count, d, points)
+        return Draw(which, (points % self.sizes * self.strides).sum(1, keepdim=True))
 
-    @staticmethod
-    def move(fields: Tensor, places: Tensor, signs: Tensor, zero: Tensor) -> Tensor:
-        """Fields (b, c, h, w) moved as drawn; `zero` (c, 1)."""
+    def places(self) -> Tensor | None:
+        """Where the points come from in each motion without a slide, (motions, points), on the CPU."""
+        if self.points is None:
+            return None
+        return (self.points % self.sizes * self.strides).sum(1).cpu()
+
+
+class Change:
+    """What becomes of the values of one field: `about`, `scale`, `onto`, (motions, c, 1) or (motions, c, points)."""
+
+    def __init__(
+        self, signs: list[tuple[int, Channels]], one: Normaliser, shape: tuple[int, ...], augment: Augment
+    ) -> None:
+        mean, std = (part.double().cpu() for part in one.shaped(len(shape)))
+        alike, c = isinstance(one, ChannelNormaliser), len(mean)
+        mean, std = (part.flatten(1) if alike else part.expand(c, *shape).flatten(1) for part in (mean, std))
+        places = None if alike else augment.places()
+        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        for k, (whole, channels) in enumerate(signs):
+            sign, offset = (torch.tensor(part, dtype=torch.float64)[:, None] for part in channels.of(c))
+            sign = whole * sign
+            mean_p, std_p = (part if places is None else part[:, places[k]] for part in (mean, std))
+            r = torch.zeros_like(mean_p) if alike else mean_p
+            found.append(((r - mean_p) / std_p, sign * std_p / std, (sign * r + offset - mean) / std))
+        self.about, self.scale, self.onto = (
+            torch.stack(part).float().to(augment.device) for part in zip(*found, strict=True)
+        )
+
+    def __call__(self, fields: Tensor, drawn: Draw) -> Tensor:
+        """Fields (b, c, *grid) moved as drawn."""
         flat = fields.flatten(2)
-        moved = flat.gather(2, places.expand(-1, flat.shape[1], -1))
-        return torch.addcmul(zero, signs, moved - zero).view_as(fields)
+        if drawn.places is not None:
+            flat = flat.gather(2, drawn.places.expand(-1, flat.shape[1], -1))
+        about, scale, onto = (part.index_select(0, drawn.which) for part in (self.about, self.scale, self.onto))
+        return torch.addcmul(onto, scale, flat - about).view_as(fields)
 
 
 Moved = Callable[..., tuple[Tensor, ...]]
-"""Takes the fields of a batch, (b, c, h, w) each, and moves all that belong to one sample alike."""
+"""Takes the fields of a batch, (b, c, *grid) each, and moves all that belong to one sample alike."""
 
 
 def unmoved(*fields: Tensor) -> tuple[Tensor, ...]:
@@ -61,28 +106,42 @@ def unmoved(*fields: Tensor) -> tuple[Tensor, ...]:
     return fields
 
 
-def augmentation(data: Dataset, normalisers: Sequence[Normaliser], device: torch.device) -> Moved:
-    """What moves the fields of a dataset that these have standardised."""
-    check_augment(data.symmetry, data.grid, "channel")
-    assert data.symmetry is not None
-    h, w = data.grid.shape  # pyright: ignore[reportAssignmentType]
-    augment = Augment(data.symmetry, (h, w), device)
-    zeros = [(-n.mean / n.std).to(device)[:, None] for n in normalisers]  # (c, 1)
+def augmentation(data: Dataset, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Moved:
+    """What moves the fields of a dataset that these have standardised: inputs, targets, and coordinates of points.
+
+    Of a dataset with a rollout it moves frames, which are targets.
+    """
+    alike = isinstance(inputs, ChannelNormaliser) and isinstance(targets, ChannelNormaliser)
+    symmetry, grid = check_augment(data.symmetry, data.grid, "channel" if alike else "pixel"), data.grid
+    augment = Augment(symmetry, grid.shape, device)
+    kinds = {"inputs": inputs, "targets": targets} if data.rollout is None else {"targets": targets}
+    if isinstance(grid, Points):
+        low, high = torch.tensor(grid.low), torch.tensor(grid.high)
+        kinds["coords"] = ChannelNormaliser(low, high - low)  # as `to_unit` has them
+    changes: list[Change] = []
+    for name, one in kinds.items():
+        signs = [(m.sign if name != "coords" else 1, getattr(m, name)) for m in symmetry.motions]
+        changes.append(Change(signs, one, grid.shape, augment))
 
     def moved(*fields: Tensor) -> tuple[Tensor, ...]:
-        places, signs = augment.draw(len(fields[0]))
-        return tuple(augment.move(part, places, signs, zero) for part, zero in zip(fields, zeros, strict=True))
+        drawn = augment.draw(len(fields[0]))
+        return tuple(change(part, drawn) for change, part in zip(changes, fields, strict=True))
 
     return moved
 
 
-def check_augment(symmetry: Symmetry | None, grid: Geometry, normaliser: str) -> None:
-    """Refuse to augment data without known symmetries, or that are not standardised alike everywhere."""
-    if symmetry is None or not isinstance(grid, Grid) or len(grid.shape) != 2:
+def check_augment(symmetry: Symmetry | None, grid: Geometry, normaliser: str) -> Symmetry:
+    """Refuse to augment data without known symmetries, or with motions that these places do not have."""
+    if symmetry is None:
         raise SpecError(
             "train.augment needs data whose symmetries are known, and these have none; leave it out, or for your own "
-            "arrays on a plane grid say which they have: from_arrays(..., symmetry=square())"
+            "arrays say which they have: from_arrays(..., symmetry=mirror(..)), see hofno.problems.symmetry"
         )
-    if normaliser != "channel":
-        raise SpecError(f"train.augment needs train.normaliser='channel', alike at all points; got {normaliser!r}")
-    symmetry.check((grid.shape[0], grid.shape[1]))
+    symmetry.check_places(grid)
+    if symmetry.slide is not None and normaliser != "channel":
+        raise SpecError(
+            "train.augment slides these samples along their grid, which needs train.normaliser='channel', alike at all "
+            f"points; got {normaliser!r}"
+        )
+    symmetry.check(grid.shape)
+    return symmetry

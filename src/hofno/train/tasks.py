@@ -67,12 +67,12 @@ class Pairs:
 class Clouds:
     """Fields x (n, c, N) at coords (n, d, N) in units of their box, to targets y (n, c', N); mask (n, N) or None."""
 
-    def __init__(self, x: Tensor, y: Tensor, coords: Tensor, mask: Tensor | None) -> None:
-        self.x, self.y, self.coords, self.mask = x, y, coords, mask
+    def __init__(self, x: Tensor, y: Tensor, coords: Tensor, mask: Tensor | None, moved: Moved = unmoved) -> None:
+        self.x, self.y, self.coords, self.mask, self.moved = x, y, coords, mask, moved
         self.items, self.device = len(x), x.device
 
     def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
-        x, target, coords = (part.index_select(0, indices) for part in (self.x, self.y, self.coords))
+        x, target, coords = self.moved(*(part.index_select(0, indices) for part in (self.x, self.y, self.coords)))
         if self.mask is None:
             return model(x, coords), target
         mask = self.mask.index_select(0, indices)
@@ -202,12 +202,11 @@ def columns(data: Dataset, inputs: Normaliser, targets: Normaliser) -> list[Colu
 
 def task_over(data: Dataset, spec: TrainSpec, parts: Sequence[Tensor], inputs: Normaliser, targets: Normaliser) -> Task:
     """The task of a dataset over samples of it that these have standardised, one tensor for each of its columns."""
-    if isinstance(data.grid, Points):
-        return Clouds(*parts[:3], mask=parts[3] if len(parts) > 3 else None)
     moved: Moved = unmoved
     if spec.augment:
-        standardised = [inputs, targets] if data.rollout is None else [targets]
-        moved = augmentation(data, standardised, parts[0].device)
+        moved = augmentation(data, inputs, targets, parts[0].device)
+    if isinstance(data.grid, Points):
+        return Clouds(*parts[:3], mask=parts[3] if len(parts) > 3 else None, moved=moved)
     if data.rollout is None:
         return Pairs(*parts, moved=moved)
     kinds = {
