@@ -79,10 +79,38 @@ class TestFolder:
         made = Surrogate(FNO(1, 1, (3,), width=4, depth=1), same(1), same(1), Grid(shape=(8,), periodic=False))
         assert isinstance(load(made.save(tmp_path / "model")).model, FNO)
 
-    def test_saved_twice(self, surrogate: Surrogate, tmp_path: Path) -> None:
+    def test_a_saved_model_is_kept_unless_asked_otherwise(self, surrogate: Surrogate, tmp_path: Path) -> None:
         surrogate.save(tmp_path / "model")
+        surrogate.stamp = {"note": "another"}
         surrogate.save(tmp_path / "model")
-        load(tmp_path / "model")
+        assert load(tmp_path / "model").stamp == {"note": "another"}
+        assert load(tmp_path / "model.1").stamp == {"note": "test"}
+        surrogate.stamp = {"note": "a third"}
+        surrogate.save(tmp_path / "model", overwrite=True)
+        assert load(tmp_path / "model").stamp == {"note": "a third"}
+        assert not (tmp_path / "model.2").exists()
+        surrogate.save(tmp_path / "new", overwrite=True)
+        (tmp_path / "empty").mkdir()
+        surrogate.save(tmp_path / "empty")
+
+    def test_what_no_save_replaces(self, surrogate: Surrogate, tmp_path: Path) -> None:
+        (tmp_path / "mine").mkdir()
+        (tmp_path / "mine" / "thesis.tex").write_text("years of work")
+        for overwrite in (False, True):
+            with pytest.raises(CheckpointError, match="is not a hofno folder; choose another path"):
+                surrogate.save(tmp_path / "mine", overwrite=overwrite)
+
+    def test_a_save_that_dies_before_its_last_rename_is_found(self, surrogate: Surrogate, tmp_path: Path) -> None:
+        surrogate.save(tmp_path / "model")
+        dead = tmp_path / ".model.tmp-4194304999-0123456789abcdef"
+        (tmp_path / "model").rename(dead)
+        with pytest.raises(CheckpointError, match=r"an interrupted save left .*\.model\.tmp-4194304999.*: rename that"):
+            load(tmp_path / "model")
+        with pytest.raises(CheckpointError, match="there is nothing there; "):
+            load(tmp_path / "mode")
+        (dead / "manifest.json").unlink()
+        with pytest.raises(CheckpointError, match="there is nothing there; "):
+            load(tmp_path / "model")
 
     def test_a_module_that_is_not_registered(self, surrogate: Surrogate, tmp_path: Path) -> None:
         surrogate.model = torch.nn.Conv2d(2, 1, 1)

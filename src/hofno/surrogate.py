@@ -225,10 +225,14 @@ class Surrogate:
             "model.json": (json.dumps(description, indent=1, sort_keys=True) + "\n").encode(),
         }
 
-    def save(self, path: str | Path) -> Path:
-        """Save as a folder, whole or not at all."""
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Save as a folder, whole or not at all.
+
+        A model that was saved there earlier is kept beside it, as `path`.1 or with the next free number, unless
+        `overwrite`.
+        """
         path = Path(path)
-        storage.save_folder(path, self.files(), {"kind": "model"})
+        storage.save_folder(path, self.files(), {"kind": "model"}, overwrite=overwrite)
         return path
 
 
@@ -237,6 +241,8 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
     path = Path(path)
     if not path.is_dir():
         hint = "it is a file; hofno models are folders" if path.exists() else "there is nothing there"
+        if (left := storage.left_by_interrupted_save(path)) is not None:
+            hint = f"{hint}, but an interrupted save left {left}: rename that"
         raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
     if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
         raise CheckpointError(f"the run {path} has not finished; continue it with: hofno train --resume {path}")

@@ -114,7 +114,7 @@ def test_show_memory_grows_with_the_batch(hofno: Hofno) -> None:
     import torch
 
     from hofno import HOFNO
-    from hofno.cli.describe import saved_bytes
+    from hofno.cli.cost import saved_bytes
 
     model = HOFNO(2, 1, (4, 4), width=8, depth=1)
     one = saved_bytes(model, (2, 16, 16))
@@ -122,6 +122,9 @@ def test_show_memory_grows_with_the_batch(hofno: Hofno) -> None:
     assert saved_bytes(HOFNO(2, 1, (4, 4), width=8, depth=3), (2, 16, 16)) > 2 * one
     assert all(p.grad is None for p in model.parameters())
     assert torch.is_grad_enabled()
+    large, half = (saved_bytes(model, (2, n, n)) for n in (400, 200))  # both told from smaller grids
+    assert large == pytest.approx(4 * half, rel=0.05)
+    assert saved_bytes(HOFNO(2, 1, (70, 4), width=8, depth=1), (2, 200, 200)) == pytest.approx(half, rel=0.3)
 
 
 def test_show_a_problem_and_a_model(hofno: Hofno) -> None:

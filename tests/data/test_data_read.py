@@ -50,6 +50,7 @@ def test_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     found = hofno.read("pipe", "there", train=2, valid=1, test=1)
     assert (found.in_channels, found.out_channels, found.origin) == (2, 1, "original")
     assert found.grid.shape == (129, 129)
+    assert found.symmetry == pipe.Pipe().symmetry  # pyright: ignore[reportCallIssue]
 
 
 def test_airfoil_samples_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +62,7 @@ def test_airfoil_samples_are_the_published_ones(monkeypatch: pytest.MonkeyPatch)
     assert first_and_last == [(0, 999), (1000, 1199)]
     assert found.valid.y.flatten().tolist() == [1200, 1201, 1202]
     assert found.grid.shape == shape
+    assert found.symmetry == airfoil.Airfoil().symmetry  # pyright: ignore[reportCallIssue]
     with pytest.raises(SpecError, match="hold 3 samples for valid; got valid=4"):
         hofno.read("airfoil", "there", valid=4)
     with pytest.raises(SpecError, match="hold 200 samples for test; got test=0"):
@@ -76,6 +78,7 @@ def test_plasticity_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(split) for split in (volume.train, volume.valid, volume.test)] == [5, 7, 80]
     assert [len(split) for split in (single.train, single.valid, single.test)] == [100, 140, 1600]
     assert (volume.test.together, single.test.together) == (1, 20)
+    assert [len(each.symmetry.motions[1].matrix) for each in (volume, single) if each.symmetry] == [3, 2]
     assert torch.equal(volume.test.y[0, :, 0, 0].T, single.test.y[:20, :, 0, 0])
     with pytest.raises(SpecError, match="hold 7 samples for valid; got valid=8"):
         hofno.read("plasticity", "there", valid=8)

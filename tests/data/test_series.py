@@ -73,7 +73,7 @@ def test_a_mapped_file_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.Mon
         (FRAMES, {"horizon": 6}, "start \\+ horizon"),
         (np.where(FRAMES > 0.9, np.nan, FRAMES), {}, "NaN"),
         (FRAMES, {"symmetry": square}, "symmetry is a Symmetry"),
-        (FRAMES[:, :, 0], {"symmetry": square()}, "two axes"),
+        (FRAMES[:, :, 0], {"symmetry": square()}, "of 2 axes"),
         (FRAMES, {"split": (9, 1, 1)}, "no more than 10"),
     ],
 )

@@ -236,24 +236,6 @@ class TestConvergence:
         assert orders[0] < orders[1] < orders[2]
         assert errors[-1] < 1e-7
 
-    def test_published_scheme_converges_to_ours_at_first_order(self) -> None:
-        """Forward Euler for advection and forcing, Crank-Nicolson for viscosity, physical products, 2/3 mask."""
-        n, nu, time = 32, 1e-3, 0.5
-        w0, f = smooth(n), 0.1 * (wave(n, 1, 1) + wave(n, 1, 1, -math.pi / 2))
-        ours = VorticitySolver(n, nu, f, step=0.01).advance(w0, time)
-        k = torch.fft.fftfreq(n, 1 / n, dtype=torch.float64)
-        damping = nu * TAU**2 * (k[:, None] ** 2 + k[None, :] ** 2)
-        mask = (k.abs()[:, None] <= n / 3) & (k.abs()[None, :] <= n / 3)
-        errors = []
-        for step in (4e-3, 2e-3, 1e-3):
-            spectrum = torch.fft.fft2(w0)
-            for _ in range(round(time / step)):
-                explicit = torch.fft.fft2(f) - mask * torch.fft.fft2(advection(torch.fft.ifft2(spectrum).real))
-                spectrum = (spectrum * (1 - step / 2 * damping) + step * explicit) / (1 + step / 2 * damping)
-            errors.append(difference(ours, torch.fft.ifft2(spectrum).real))
-        assert errors[-1] < 2e-3
-        assert [a / b for a, b in itertools.pairwise(errors)] == pytest.approx([2, 2], abs=0.06)
-
     def test_float32(self) -> None:
         n = 32
         double = VorticitySolver(n, 1e-3, wave(n, 1, 1), step=0.02).advance(smooth(n), 1.0)

@@ -78,6 +78,19 @@ def test_a_failed_replacement_puts_the_old_folder_back(tmp_path: Path, monkeypat
     assert os.listdir(tmp_path) == ["model"]
 
 
+def test_without_overwrite_an_earlier_folder_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("model")
+    for step, name in enumerate(("model", "model", "link")):
+        save_folder(tmp_path / name, {"weights": bytes([step])}, {"step": step}, overwrite=False)
+    assert sorted(os.listdir(tmp_path)) == ["link", "model", "model.1", "model.2"]
+    kept = [(tmp_path / name / "weights").read_bytes() for name in ("model.1", "model.2", "model")]
+    assert kept == [b"\x00", b"\x01", b"\x02"]
+    verify_folder(tmp_path / "model.1")
+    (tmp_path / "empty").mkdir()
+    save_folder(tmp_path / "empty", FILES, META, overwrite=False)
+    assert not (tmp_path / "empty.1").exists()
+
+
 def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     save_folder(tmp_path / "empty", FILES, META)

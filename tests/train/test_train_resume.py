@@ -119,8 +119,11 @@ def test_an_unfinished_run_is_not_a_model(trained: Trained, tmp_path: Path, monk
 
 def test_an_earlier_run_is_not_overwritten(trained: Trained, tmp_path: Path) -> None:
     trained(out=tmp_path)
-    with pytest.raises(SpecError, match="holds an earlier run"):
-        trained(out=tmp_path)
+    storage.save_folder(tmp_path / "data", {"x": b""}, {})
+    for out in (tmp_path, tmp_path / "data"):
+        with pytest.raises(SpecError, match="holds an earlier run or saved files"):
+            trained(out=out)
+    storage.verify_folder(tmp_path / "data")
 
 
 def test_resume_without_a_checkpoint_starts_anew(trained: Trained, tmp_path: Path) -> None:

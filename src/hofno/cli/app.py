@@ -41,7 +41,10 @@ def program(
 
 for command, epilog in (
     (describe.list_all, "Example: hofno list specs"),
-    (describe.show, "Examples: hofno show quick/poisson; hofno show --problem poisson; hofno show --model hofno"),
+    (
+        describe.show,
+        "Examples: hofno show quick/poisson --time; hofno show --problem poisson; hofno show --model hofno",
+    ),
     (make.generate, "Example: hofno generate quick/poisson --set data.train=200"),
     (make.train, "Examples: hofno train quick/poisson --out runs/a; hofno train --resume runs/a"),
     (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --resolution 85 --resolution 421"),

@@ -1,20 +1,20 @@
-"""What there is and what a run would be: `hofno list` and `hofno show`. Nothing is written, nothing is trained."""
+"""What there is, and what a run would be and cost: `hofno list` and `hofno show`. Nothing is written or trained."""
 
 from __future__ import annotations
 
 import inspect
-import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
 from hofno.cli.options import Settings, load_spec, print_table, spec_folders
+from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import SpecError
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
 
+    from hofno.cli.cost import Cost
     from hofno.geometry import Geometry
     from hofno.problems.base import Rollout
     from hofno.spec import Spec
@@ -50,18 +50,29 @@ def show(
         str, typer.Option(metavar="NAME", help="Show the card and the parameters of a problem instead.")
     ] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="Show the arguments of a model instead.")] = "",
+    time: Annotated[
+        bool,
+        typer.Option("--time", help="Time a few training steps here, of each member of a study, and project them."),
+    ] = False,
+    threads: Threads = None,
 ) -> None:
-    """Show what a run would be, and fail early on anything wrong with it."""
+    """Show what a run would be and what it costs, and fail early on anything wrong with it.
+
+    Without --time nothing is run. Arithmetic counts the matrix products and transforms of a step, forward and backward.
+    """
     if sum(map(bool, (spec, problem, model))) != 1:
         raise SpecError("give one of: a SPEC, --problem NAME, --model NAME; `hofno list` shows the names")
     if settings and not spec:
         raise SpecError("--set changes a spec; give the SPEC, or leave --set out")
+    if (time and not spec) or (threads is not None and not time):
+        raise SpecError("--time is for the steps of a SPEC, and --threads for --time; leave out what does not belong")
     if problem:
         _show_problem(problem)
     elif model:
         _show_model(model)
     else:
-        _show_spec(load_spec(spec, settings))
+        settle_threads(threads)
+        _show_spec(load_spec(spec, settings), time)
 
 
 def _show_problem(name: str) -> None:
@@ -88,9 +99,9 @@ def _show_model(name: str) -> None:
     print_table("arguments, the keys of [model]; channels follow from the data", ["name", "type", "default"], rows)
 
 
-def _show_spec(spec: Spec) -> None:
+def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
-    from hofno.geometry import Points
+    from hofno.cli.cost import cost_of, sample_shapes, saved_bytes
     from hofno.models.registry import parameter_counts
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
@@ -101,17 +112,13 @@ def _show_spec(spec: Spec) -> None:
     channels_in, channels_out = made.channels
     model = stages.make_model(spec, channels_in, channels_out)
     counts = parameter_counts(model)
-    points = made.grid_geometry.shape
-    single = spec.train.batch_of == "windows"
-    items = made.train * made.together * (made.windows if single else 1)
-    passes = min(spec.train.batch_size, items) * (1 if single else made.windows)  # forward passes in a step
-    batches = math.ceil(items / spec.train.batch_size)
+    known: dict[str, tuple[float, float]] = {}
+    cost = cost_of(spec, known)
     data_bytes = made.memory_bytes()
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
     places = _places(made.grid_geometry)
-    coordinates = made.grid_geometry.dim if isinstance(made.grid_geometry, Points) else 0
-    activations = saved_bytes(model, (channels_in, *points), coordinates) * passes
+    activations = saved_bytes(model, *sample_shapes(made)) * cost.passes
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],
@@ -123,7 +130,8 @@ def _show_spec(spec: Spec) -> None:
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {_arguments(spec.model.arguments)}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
-        ["training", f"{spec.train.epochs} epochs of {batches} batches: {spec.train.epochs * batches:,} steps"],
+        ["training", f"{spec.train.epochs} epochs of {cost.batches} batches: {cost.steps:,} steps"],
+        ["arithmetic", f"about {_flop(cost.step_flops)} in a step, {_flop(cost.flops)} in all"],
         ["device", f"{device}, {_precision(spec, device)}, seed {spec.seed}"],
         ["data memory", _size(data_bytes)],
         [
@@ -132,8 +140,13 @@ def _show_spec(spec: Spec) -> None:
         ],
         ["hash", spec.run_hash],
     ]
-    if len(members) > 1:
-        rows.append(["study", f"{len(members)} runs: {_study(spec)}"])
+    runs, every = [member for member, _ in members], [cost_of(member, known) for member, _ in members]
+    if len(runs) > 1:
+        rows.append(["study", f"{len(runs)} runs: {_study(spec)}"])
+        steps, flops = sum(one.steps for one in every), sum(one.flops for one in every)
+        rows.append(["all runs", f"{steps:,} steps, about {_flop(flops)}; {_data_sets(runs)}"])
+    if time:
+        rows += _times(spec, cost, runs, every)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
@@ -150,27 +163,37 @@ def _places(geometry: Geometry) -> str:
     )
 
 
-def saved_bytes(model: nn.Module, sample_shape: tuple[int, ...], coordinates: int = 0) -> int:
-    """Bytes of activations that one sample's forward pass keeps for its backward pass; weights are not counted.
+def _data_sets(runs: list[Spec]) -> str:
+    """How many sets of data the runs of a study have between them, and their size."""
+    from hofno.problems.registry import problem
 
-    A model at points is given as many `coordinates` of each.
-    """
-    import torch
+    sets = {run.data_hash: problem(run.data.problem, run.data.parameters).memory_bytes() for run in runs}
+    return f"{len(sets)} data set{'s' if len(sets) > 1 else ''} of {_size(sum(sets.values()))}"
 
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    found: dict[int, int] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        memory = tensor.untyped_storage()
-        if memory.data_ptr() not in weights:
-            found[memory.data_ptr()] = memory.nbytes()
-        return tensor
+def _times(spec: Spec, cost: Cost, runs: list[Spec], every: list[Cost]) -> list[list[str]]:
+    """Measured steps and what follows from them; runs that differ in their seed alone are timed once."""
+    from hofno.cli.rehearse import projected, step_seconds
+    from hofno.surrogate import find_device
+    from hofno.train.state import device_name
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        places = (torch.rand(1, coordinates, *sample_shape[1:]),) if coordinates else ()
-        result = model(torch.zeros(1, *sample_shape), *places)
-    del result
-    return sum(found.values())
+    seconds: dict[str, dict[str, float]] = {}
+
+    def whole(run: Spec, one: Cost) -> float:
+        key = run.model_copy(update={"seed": 0}).run_hash
+        if key not in seconds:
+            seconds[key] = step_seconds(run)
+        return projected(run, one, seconds[key])
+
+    own = whole(spec, cost)
+    steps = ", ".join(f"{value:.3g} s in {name}" for name, value in next(iter(seconds.values())).items())
+    rows = [
+        ["time", f"a step takes {steps} on {device_name(find_device(spec.device))}; all of them about {_duration(own)}"]
+    ]
+    if len(runs) > 1:
+        total = sum(whole(run, one) for run, one in zip(runs, every, strict=True))
+        rows.append(["time of all", f"about {_duration(total)}, one run after the other"])
+    return rows
 
 
 def _precision(spec: Spec, device: torch.device) -> str:
@@ -222,6 +245,21 @@ def _shipped_specs() -> list[list[str]]:
                 title = "(cannot be read)"
             found.setdefault(name, title)
     return [[name, title] for name, title in sorted(found.items())]
+
+
+def _flop(count: float) -> str:
+    for unit in ("", "k", "M", "G", "T", "P"):
+        if count < 1000:
+            return f"{count:.3g} {unit}FLOP"
+        count /= 1000
+    return f"{count:.3g} EFLOP"
+
+
+def _duration(seconds: float) -> str:
+    for unit, length, longest in (("s", 1, 120), ("min", 60, 120 * 60), ("hours", 3600, 48 * 3600)):
+        if seconds < longest:
+            return f"{seconds / length:.2g} {unit}" if seconds < 10 * length else f"{seconds / length:.0f} {unit}"
+    return f"{seconds / 86400:.1f} days"
 
 
 def _size(count: int) -> str:

@@ -45,10 +45,10 @@ test samples, nothing normalised, relative L2. Nodes (i, 0) and (220 - i, 0), i 
 least-squares gradients over the edges, minmod(d, -d/3 + 4/3 grad.dx): the published discretisation. Newton's method
 with pseudo-time, GMRES(20), lines in both directions as preconditioner, started from every second node. Converged to
 1e-6 of the first residual with the limiter at work: it is not frozen. float64.
-**Cost.** 31 s a flow on one CPU core (groups of 4; 47 to 72 Newton steps). On a GPU a step is 640 launches in one CUDA
-graph and moves 0.85 GB a flow: 0.11 s for 512 flows at 4 TB/s (an estimate: it has not run on a GPU yet).
-**Convergence.** All of the 24 candidates tried converged (12 of train, 12 of test). A candidate that does
-not is left out and the next one taken; `Airfoil().flows("train", 12).report()` names them.
+**Cost.** 31 s a flow on one CPU core (groups of 4; 47 to 72 Newton steps). On an H200 a step of 256 flows takes 60 ms,
+in one CUDA graph, and 1300 flows take 42 s, of which the compiler has 11.
+**Convergence.** All candidates tried converged: 256 of train on an H200, 24 (12 of train, 12 of test) on a CPU. One
+that does not is left out and the next one taken; `Airfoil().flows("train", 12).report()` names them.
 
 **Worked example**, beside the ranges read from the public generator's figure (+-1 %):
 

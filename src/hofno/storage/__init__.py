@@ -11,13 +11,21 @@ from __future__ import annotations
 
 from hofno.storage.checkpoints import newest_checkpoint, prune_checkpoints
 from hofno.storage.files import disk_has_room, read_json, write_bytes, write_json
-from hofno.storage.folder import read_manifest, save_folder, update_folder, verify_file, verify_folder
+from hofno.storage.folder import (
+    left_by_interrupted_save,
+    read_manifest,
+    save_folder,
+    update_folder,
+    verify_file,
+    verify_folder,
+)
 from hofno.storage.lock import RunLock
 from hofno.storage.tensors import read_tensors, tensor_bytes
 
 __all__ = [
     "RunLock",
     "disk_has_room",
+    "left_by_interrupted_save",
     "newest_checkpoint",
     "prune_checkpoints",
     "read_json",

@@ -146,10 +146,10 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def is_stale_temporary(name: str) -> bool:
-    """Whether `name` is a temporary that no living process will finish."""
+def is_stale_temporary(name: str, of: str | None = None) -> bool:
+    """Whether `name` is a temporary, for the name `of` if one is given, that no living process will finish."""
     match = _TEMPORARY.fullmatch(name)
-    if match is None:
+    if match is None or of not in (None, match["name"]):
         return False
     pid = int(match["pid"])
     if pid == os.getpid():

@@ -9,6 +9,7 @@ itself, contradicts a size or a hash, and `verify_folder` names the file.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from hofno.errors import CheckpointError, HofnoError
 from hofno.storage.exchange import exchange
 from hofno.storage.files import (
     LARGEST_JSON,
+    is_stale_temporary,
     is_temporary,
     json_bytes,
     one_line,
@@ -37,10 +39,11 @@ MANIFEST = "manifest.json"
 _REMEDY = "restore it from a copy or save it again"
 
 
-def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any]) -> None:
+def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any], *, overwrite: bool = True) -> None:
     """Commit `files` and `meta` as the folder `path`, all at once; an earlier hofno folder there is replaced.
 
-    A folder that hofno did not save, or one that holds other files as well, is refused and not touched.
+    Without `overwrite` the earlier one stays, as `path`.1 or with the next number that is free. A folder that hofno did
+    not save, or one that holds other files as well, is refused and not touched.
     """
     contents = {**files, MANIFEST: _manifest_bytes(path, files, meta)}
     place = Path(os.path.realpath(path))
@@ -55,6 +58,8 @@ def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any]) -> No
             sync_folder(staged)
             if replacing:
                 exchange(staged, place)
+                if not overwrite and (staged / MANIFEST).exists():
+                    os.rename(staged, _free_name(place))
             else:
                 os.rename(staged, place)
             sync_folder(place.parent)
@@ -191,8 +196,27 @@ def _is_entry(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
 
 
+def left_by_interrupted_save(path: Path) -> Path | None:
+    """A complete folder that was meant for `path` and whose process died before it had that name, if there is one."""
+    place = Path(os.path.realpath(path))
+    try:
+        beside = sorted(os.listdir(place.parent))
+    except OSError:
+        return None
+    for name in beside:
+        if is_stale_temporary(name, of=place.name) and (place.parent / name / MANIFEST).is_file():
+            return place.parent / name
+    return None
+
+
+def _free_name(place: Path) -> Path:
+    """The first of place.1, place.2, ... that is not there."""
+    names = (place.with_name(f"{place.name}.{number}") for number in itertools.count(1))
+    return next(name for name in names if not os.path.lexists(name))
+
+
 def _may_be_replaced(path: Path, place: Path, files: dict[str, bytes]) -> bool:
-    """False: nothing is there. True: a hofno folder is. Anything else is refused.
+    """False: nothing is there. True: an empty folder or a hofno folder is. Anything else is refused.
 
     A hofno folder with a damaged manifest counts when it holds only files that are about to be written.
     """

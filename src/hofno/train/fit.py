@@ -94,8 +94,11 @@ def fit(
             raise SpecError("resume=True needs the run folder: give out=...")
         return train(model, data, spec, seed=seed, device=place, show=choose_show(progress))
     path = Path(out)
-    if not resume and any((path / name).exists() for name in ("checkpoints", "model.safetensors", "spec.toml")):
-        raise SpecError(f"{path} holds an earlier run; give another out, or resume=True to continue that run")
+    kept = ("checkpoints", "model.safetensors", "spec.toml", "manifest.json")
+    if not resume and any((path / name).exists() for name in kept):
+        raise SpecError(
+            f"{path} holds an earlier run or saved files; give another out, or resume=True to go on with a run"
+        )
     path.mkdir(parents=True, exist_ok=True)
     settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
     run_hash = fingerprint([settled, seed, repr(getattr(model, "config", type(model)))])

@@ -63,9 +63,9 @@ class Run:
         """Predict from raw inputs, see `Surrogate.predict`."""
         return self.surrogate.predict(x, coords, mask=mask, batch_size=batch_size, steps=steps)
 
-    def save(self, path: str | Path) -> Path:
-        """Save the trained operator as a folder, see `hofno.load`."""
-        return self.surrogate.save(path)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Save the trained operator as a folder, see `Surrogate.save` and `hofno.load`."""
+        return self.surrogate.save(path, overwrite=overwrite)
 
 
 @dataclass

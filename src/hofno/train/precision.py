@@ -6,8 +6,8 @@
     bf16    as mixed, and the transforms in bfloat16 too
 
 Weights, optimiser state and loss are float32 in all of them; what stands before and after the blocks of a model, its
-lift and its projection, takes TF32 at worst, since fields come in and go out there. All this is for GPUs: a CPU computes
-in float32, whatever the policy, since most gain nothing from less.
+lift and its projection, takes TF32 at worst, since fields come in and go out there. All this is for GPUs: a CPU
+computes in float32, whatever the policy, since most gain nothing from less.
 
 Rounding of weights and operands is part of the function that is trained, and training makes up for it: a network that
 is trained in less than float32 is best in that precision and can be much worse in float32 (two Navier-Stokes networks

@@ -51,7 +51,7 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
 
     `kept` counts the wavenumbers kept on each axis. bfloat16 autocast is taken, other casts are not.
     """
-    autocast = torch.is_autocast_enabled(x.device.type)
+    kind = x.device.type
     return (
         _runs_on(x)
         and x.dim() == 4
@@ -60,7 +60,7 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
         and max(kept) <= LARGEST_KEPT
         and (_narrow(x, hidden) or _wide(x))
         and 1 <= order <= LARGEST_ORDER
-        and (not autocast or torch.get_autocast_dtype(x.device.type) == torch.bfloat16)
+        and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16)
     )
 
 

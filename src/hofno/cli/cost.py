@@ -1,0 +1,135 @@
+r"""What a run costs, as far as it can be said without running it.
+
+steps        epochs x batches
+arithmetic   2 for each multiply-add of the model's matrix products, forward and backward, over a full batch;
+             5/2 N log2 N for a real FFT of N points. Counted on tensors that have a shape and no numbers. What is
+             done number by number, the loss and the optimiser are left out, and a fused kernel may do some again
+memory       what the forward pass of one sample keeps for its backward pass
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from hofno.geometry import Points
+from hofno.models.registry import build, check_arguments
+from hofno.problems.base import Problem
+from hofno.problems.registry import problem
+from hofno.spec import Spec, fingerprint
+
+REAL_FFT, COMPLEX_FFT = 2.5, 5.0  # operations for each point and each doubling of their number
+FFTS = {"aten::_fft_r2c": REAL_FFT, "aten::_fft_c2r": REAL_FFT, "aten::_fft_c2c": COMPLEX_FFT}
+ENOUGH = 2**14  # points of a grid on which memory is measured
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one run: batches of an epoch, steps in all, forward passes of a full step, operations of it and in all."""
+
+    batches: int
+    steps: int
+    passes: int
+    step_flops: float
+    flops: float
+
+
+def cost_of(spec: Spec, known: dict[str, tuple[float, float]]) -> Cost:
+    """The cost of a spec's own run; `known` keeps what was counted for runs that differ in depth or length alone."""
+    made, train = problem(spec.data.problem, spec.data.parameters), spec.train
+    single = train.batch_of == "windows"
+    items = made.train * made.together * (made.windows if single else 1)
+    size = min(train.batch_size, items)
+    passes = size * (1 if single else made.windows)
+    flops = step_flops(spec.model.name, spec.model.arguments, made, passes, known)
+    batches = math.ceil(items / train.batch_size)
+    return Cost(batches, train.epochs * batches, passes, flops, flops * train.epochs * items / size)
+
+
+def step_flops(
+    name: str, arguments: dict[str, Any], made: Problem, passes: int, known: dict[str, tuple[float, float]]
+) -> float:
+    """Operations of a training step over so many forward passes, from those of one block and of two."""
+    channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
+    arguments = check_arguments(name, {**channels, **arguments})
+    depth = arguments.pop("depth")
+    given = [torch.zeros(passes, *shape, device="meta") for shape in sample_shapes(made)]
+
+    def count(blocks: int) -> float:
+        with torch.device("meta"):
+            model = build(name, {**arguments, "depth": blocks})
+        with _Counting() as counting:
+            model(*given).sum().backward()
+        return counting.flops
+
+    key = fingerprint([name, arguments, [part.shape for part in given]])
+    if key not in known:
+        known[key] = (count(1), count(2))
+    one, two = known[key]
+    return one + (depth - 1) * (two - one)
+
+
+def sample_shapes(made: Problem) -> list[tuple[int, ...]]:
+    """Shapes of what the model is given of one sample: fields, and where they are at points, coordinates."""
+    geometry = made.grid_geometry
+    fields = (made.channels[0], *geometry.shape)
+    return [fields, (geometry.dim, *geometry.shape)] if isinstance(geometry, Points) else [fields]
+
+
+def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
+    """Bytes of activations that one sample's forward pass keeps for its backward pass; weights are not counted.
+
+    `shapes` are those of what the model is given of a sample. A large grid is told from its every so many-th point.
+    """
+    few = _coarser(shapes[0][1:], getattr(model, "modes", ())) if len(shapes) == 1 else shapes[0][1:]
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    found: dict[int, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        memory = tensor.untyped_storage()
+        if memory.data_ptr() not in weights:
+            found[memory.data_ptr()] = memory.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        result = model(*(torch.rand(1, shape[0], *few) for shape in shapes))
+    del result
+    return round(sum(found.values()) * math.prod(shapes[0][1:]) / math.prod(few))
+
+
+def _coarser(points: tuple[int, ...], modes: tuple[int, ...]) -> tuple[int, ...]:
+    """A grid of at most `ENOUGH` points, or the smallest that the modes allow."""
+    few, stride = points, 1
+    while math.prod(few) > ENOUGH:
+        stride += 1
+        coarser = tuple(math.ceil(n / stride) for n in points)
+        if any(n <= 2 * m for n, m in zip(coarser, modes, strict=True)):
+            break
+        few = coarser
+    return few
+
+
+class _Counting(TorchDispatchMode):
+    """Adds up the operations of what runs inside, forward and backward, on tensors without numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0.0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if isinstance(out, Tensor) and out.is_meta:  # matrices of transforms are made with numbers, once
+            formula = flop_registry.get(func.overloadpacket)
+            if formula is not None:
+                self.flops += formula(*args, **kwargs, out_val=out)
+            elif (weight := FFTS.get(func.name().partition(".")[0])) is not None:
+                wide = max(args[0], out, key=lambda part: part.numel())  # not the half of a spectrum
+                self.flops += weight * wide.numel() * math.log2(max(2, math.prod(wide.shape[d] for d in args[1])))
+        return out
