@@ -7,6 +7,8 @@ hits both.
 `peers`: the same and neuraloperator's FNO of equal work, over resolution and batch, with memory and a plot of how cost
 grows. Needs the extra `bench`.
 
+`engine`: the training step as training takes it, in each precision, with CUDA graphs and memory, beside the plain form.
+
 `transform`: matrix products against the FFT over sizes, modes, dimensions and paddings, and how often `choose_method`
 picks the faster. Its weight in `hofno.transforms.fourier` was set with this.
 """
@@ -26,13 +28,17 @@ FORWARD_ROUNDS, STEP_ROUNDS, TRANSFORM_ROUNDS = 15, 9, 9
 
 def bench_command(what: str, shape: str, batch: int, json_path: Path | None) -> dict[str, Any]:
     """Measure, print a table, write the numbers to `json_path` if there is one, and return them."""
-    choose(what, ("model", "peers", "transform"), "what")
+    choose(what, ("model", "engine", "peers", "transform"), "what")
     choose(shape, ("all", *SHAPES), "shape")
     if batch < 1:
         raise HofnoError(f"batch must be at least 1; got {batch}")
     names = list(SHAPES) if shape == "all" else [shape]
     if what == "model":
         return run_models({name: SHAPES[name] for name in names}, batch, (FORWARD_ROUNDS, STEP_ROUNDS), json_path)
+    if what == "engine":
+        from hofno.bench.engine import run_engine
+
+        return run_engine({name: SHAPES[name] for name in names}, batch, STEP_ROUNDS, json_path)
     if what == "peers":
         from hofno.bench.peers import Sweep, run_peers
 

@@ -133,7 +133,7 @@ def report(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="[model|peers|transform]", help="What is measured.")] = "model",
+    what: Annotated[str, typer.Argument(metavar="[model|engine|peers|transform]", help="What is measured.")] = "model",
     shape: Annotated[str, typer.Option(metavar="darcy|ns|small|all", help="Published shape to measure at.")] = "all",
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a batch; of peers, while it grows.")] = 1,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the numbers to this file.")] = None,
@@ -143,8 +143,9 @@ def bench(
 ) -> None:
     """Measure speed on this machine, side by side, after a check that both sides do the same.
 
-    model: ours against its plain FFT form. transform: matrix products against the FFT. peers: ours against the plain
-    form and neuraloperator (from the extra "bench"), over resolution and batch, with peak memory.
+    model: ours against its plain FFT form. engine: the training step in each precision, as training takes it, with
+    peak memory. peers: ours against the plain form and neuraloperator (from the extra "bench"), over resolution and
+    batch, with peak memory. transform: matrix products against the FFT.
     """
     from hofno.bench import bench_command
 
