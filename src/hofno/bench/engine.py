@@ -1,12 +1,13 @@
 """The training step as training takes it: in each precision, captured in a CUDA graph or not, beside the plain form.
 
-Every way takes the same weights and fields through `hofno.train.step.Step` with AdamW, in a process of its own, so that
-peaks of memory are its own too. Before it is timed, its output is compared with that of the plain form in float32. On a
-CPU there is one precision and nothing to capture.
+Every way takes the same weights and fields through `hofno.train.step.Step` with AdamW. Before it is timed, its output is
+compared with that of the plain form in float32. On a CPU there is one precision and nothing to capture, and every way has
+a process of its own (see `hofno.bench.models.run_models`).
 """
 
 from __future__ import annotations
 
+import gc
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -66,6 +67,7 @@ def ways(kind: str) -> list[Way]:
 def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str, Any]:
     """Seconds of a step, round by round, its peak of memory (None on a CPU) and how far its output is off."""
     device = bench_device()
+    held = _held_before(device)
     ours, plain, x, y = pair(shape, batch, device)
     with torch.no_grad(), precision("fp32", plain):
         exact = plain(x[:1])
@@ -87,8 +89,17 @@ def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str,
     with precision(way.policy, model):
         step.use(way.policy)
         (seconds,) = take_turns([lambda: step(everything)], rounds, device)
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+    peak = torch.cuda.max_memory_allocated(device) - held if device.type == "cuda" else None
     return {**asdict(way), "seconds": seconds, "peak_bytes": peak, "output_error": error}
+
+
+def _held_before(device: torch.device) -> int:
+    """Bytes that stay allocated once what earlier ways left is gone."""
+    gc.collect()
+    if device.type != "cuda":
+        return 0
+    torch.cuda.empty_cache()
+    return torch.cuda.memory_allocated(device)
 
 
 def _output_error(model: nn.Module, policy: str, x: Tensor, exact: Tensor) -> float:
@@ -113,7 +124,8 @@ def run_engine(shapes: dict[str, ModelShape], batch: int, rounds: int, json_path
     for name, shape in shapes.items():
         found: list[dict[str, Any]] = []
         for way in ways(state["device"]):
-            one = alone(_task, (asdict(shape), asdict(way), batch, rounds, state["threads"]))
+            task = asdict(shape), asdict(way), batch, rounds, state["threads"]
+            one = _task(task) if state["device"] == "cuda" else alone(_task, task)
             if "seconds" in one:
                 one |= {"median": statistics.median(one["seconds"]), "spread": quartiles(one["seconds"])}
             found.append(one)
