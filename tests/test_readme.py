@@ -52,7 +52,7 @@ def test_commands_run_in_order(tmp_path: Path) -> None:
             for setting in SMALLER:
                 lowered += ["--set", setting]
         done = subprocess.run(
-            [sys.executable, "-m", "hofno.cli", *lowered[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300
+            [sys.executable, "-m", "hofno", *lowered[1:]], cwd=tmp_path, capture_output=True, text=True, timeout=300
         )
         assert done.returncode == 0, (words, done.stdout[-500:], done.stderr[-500:])
     assert (tmp_path / "report" / "index.html").exists()

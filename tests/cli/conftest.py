@@ -99,7 +99,7 @@ def program(folder: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
     def start(*arguments: object, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         child = subprocess.Popen(
-            [*before, sys.executable, "-m", "hofno.cli", *map(str, arguments)],
+            [*before, sys.executable, "-m", "hofno", *map(str, arguments)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

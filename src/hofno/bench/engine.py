@@ -1,8 +1,8 @@
 """The training step as training takes it: in each precision, captured in a CUDA graph or not, beside the plain form.
 
-Every way takes the same weights and fields through `hofno.train.step.Step` with AdamW. Before it is timed, its output is
-compared with that of the plain form in float32. On a CPU there is one precision and nothing to capture, and every way has
-a process of its own (see `hofno.bench.models.run_models`).
+Every way takes the same weights and fields through `hofno.train.step.Step` with AdamW. Before it is timed, its output
+is compared with that of the plain form in float32. On a CPU there is one precision and nothing to capture, and every
+way has a process of its own (see `hofno.bench.models.run_models`).
 """
 
 from __future__ import annotations
