@@ -104,7 +104,7 @@ class TestFolder:
         surrogate.save(tmp_path / "model")
         dead = tmp_path / ".model.tmp-4194304999-0123456789abcdef"
         (tmp_path / "model").rename(dead)
-        with pytest.raises(CheckpointError, match=r"an interrupted save left .*\.model\.tmp-4194304999.*: rename that"):
+        with pytest.raises(CheckpointError, match=r"beside it are .*\.model\.tmp-4194304999.*: rename the one"):
             load(tmp_path / "model")
         with pytest.raises(CheckpointError, match="there is nothing there; "):
             load(tmp_path / "mode")

@@ -228,8 +228,8 @@ class Surrogate:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save as a folder, whole or not at all.
 
-        A model that was saved there earlier is kept beside it, as `path`.1 or with the next free number, unless
-        `overwrite`.
+        A model that was saved there earlier is kept beside it, as `path`.1 or with the next number that is free, unless
+        `overwrite`. Where `path` is a link, that is beside the folder it leads to.
         """
         path = Path(path)
         storage.save_folder(path, self.files(), {"kind": "model"}, overwrite=overwrite)
@@ -241,8 +241,8 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
     path = Path(path)
     if not path.is_dir():
         hint = "it is a file; hofno models are folders" if path.exists() else "there is nothing there"
-        if (left := storage.left_by_interrupted_save(path)) is not None:
-            hint = f"{hint}, but an interrupted save left {left}: rename that"
+        if left := storage.left_by_interrupted_save(path):
+            hint = f"{hint}, but beside it are {', '.join(map(str, left))}: rename the one you want"
         raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
     if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
         raise CheckpointError(f"the run {path} has not finished; continue it with: hofno train --resume {path}")

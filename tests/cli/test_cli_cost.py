@@ -102,7 +102,7 @@ def test_show_sums_over_a_study(hofno: Hofno, folder: Path) -> None:
         file.write(STUDY)
     found = shown(hofno("show", "tiny"))
     assert found["all runs"].startswith("54 steps, about ")
-    assert found["all runs"].endswith("; 1 data set of 90.0 KiB")
+    assert found["all runs"].endswith("; one data set of 90.0 KiB")
     base = specs.load(folder / "tiny.toml")
     own, deep = (cost_of(base.members()[index][0], {}).flops for index in (0, 3))
     assert f"about {3 * (own + deep) / 1e6:.3g} MFLOP" in found["all runs"]

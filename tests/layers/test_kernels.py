@@ -364,3 +364,26 @@ def test_importing_the_package_leaves_triton_alone() -> None:
 def test_under_the_interpreter() -> None:
     finished = in_own_process("-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, interpret=True)
     assert finished.returncode == 0, finished.stdout + finished.stderr
+
+
+class Somewhere:
+    """As much of a tensor as `dot_precision` asks about."""
+
+    is_cuda, device = True, torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize(
+    ("capability", "asked", "found"),
+    [((9, 0), "highest", "tf32x3"), ((8, 0), "high", "tf32"), ((7, 5), "highest", "ieee"), ((7, 5), "high", "ieee")],
+)
+def test_the_precision_of_products(
+    capability: tuple[int, int], asked: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: capability)
+    torch.set_float32_matmul_precision(asked)
+    kernels._has_tf32.cache_clear()
+    try:
+        assert kernels.dot_precision(Somewhere()) == found  # pyright: ignore[reportArgumentType]
+        assert kernels.dot_precision(torch.zeros(1)) == "ieee"
+    finally:
+        kernels._has_tf32.cache_clear()

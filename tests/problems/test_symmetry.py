@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from torch import Tensor
 
 from hofno.errors import SpecError
+from hofno.geometry import Grid
 from hofno.problems.navier_stokes import NavierStokesFlow
-from hofno.problems.symmetry import Motion, Symmetry, driven_flow, square
+from hofno.problems.symmetry import Channels, Motion, Symmetry, driven_flow, mirror, square
 from hofno.solvers.darcy import solve_darcy
 
 FLOW = NavierStokesFlow(samples=1, resolution=16, solver_resolution=16, viscosity=1e-3)  # pyright: ignore[reportCallIssue]
@@ -75,3 +77,31 @@ def test_darcy_has_the_symmetries_of_the_square(scheme: str) -> None:
 def test_a_grid_that_points_leave_is_refused(symmetry: Symmetry, shape: tuple[int, int]) -> None:
     with pytest.raises(SpecError, match="square grid"):
         symmetry.check(shape)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Symmetry(motions=()), "has motions"),
+        (lambda: Motion(sign=3), "sign is 1 or -1; got 3"),
+        (lambda: Channels(offsets=(float("nan"),)), "offsets are numbers"),
+        (lambda: mirror(), "give the axis"),
+        (lambda: mirror(2), "axes 0 to 1; got axis=2"),
+    ],
+)
+def test_what_is_no_motion(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        make()
+
+
+def test_points_do_not_leave_a_grid_with_ends() -> None:
+    ends = Grid(shape=(8, 8), periodic=False)
+    for symmetry in (square(), mirror(1)):
+        symmetry.check_places(ends)
+    half = Symmetry(motions=(Motion(), Motion(shift=(Fraction(1, 2), Fraction(0)))))
+    for symmetry in (driven_flow(), half):
+        symmetry.check_places(Grid(shape=(8, 8), periodic=True))
+        with pytest.raises(SpecError, match="beyond the ends of a grid that is not periodic"):
+            symmetry.check_places(ends)
+    with pytest.raises(SpecError, match=r"mirror\(axis, axes=3\)"):
+        mirror(0).check_places(Grid(shape=(8, 8, 8), periodic=True))

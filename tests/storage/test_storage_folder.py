@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -89,6 +90,49 @@ def test_without_overwrite_an_earlier_folder_is_kept(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     save_folder(tmp_path / "empty", FILES, META, overwrite=False)
     assert not (tmp_path / "empty.1").exists()
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
+def test_a_save_beside_an_earlier_one_loses_nothing(
+    failing: int, error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first rename sets the earlier folder aside, the second gives the new one its name."""
+    save_folder(tmp_path / "model", FILES, META)
+    rename, renames = os.rename, []
+
+    def fail(old: Path, new: Path) -> None:
+        renames.append(new)
+        if len(renames) == failing:
+            raise error
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises((CheckpointError, KeyboardInterrupt)):
+        save_folder(tmp_path / "model", {"other": b"x"}, {"step": 13}, overwrite=False)
+    monkeypatch.undo()
+    (kept,) = os.listdir(tmp_path)
+    assert kept == ("model.1" if isinstance(error, KeyboardInterrupt) and failing == 2 else "model")
+    assert verify_folder(tmp_path / kept) == META
+
+
+def test_two_that_save_at_once_lose_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process takes the number, and then the name, between the question and the answer."""
+    save_folder(tmp_path / "model", FILES, META)
+    rename, others = os.rename, ["model.1", "model"]
+
+    def late(old: Path, new: Path) -> None:
+        if new.name in others:
+            others.remove(new.name)
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "rename", rename)
+                save_folder(new, {"theirs": b"y"}, {"step": 99})
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", late)
+    save_folder(tmp_path / "model", {"ours": b"x"}, {"step": 13}, overwrite=False)
+    found = {name: verify_folder(tmp_path / name)["step"] for name in os.listdir(tmp_path)}
+    assert found == {"model": 13, "model.1": 99, "model.2": 12, "model.3": 99}
 
 
 def test_an_empty_folder_and_a_link_are_filled(tmp_path: Path) -> None:

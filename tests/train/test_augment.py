@@ -220,7 +220,7 @@ def test_standardised_samples_are_decoded_moved_and_encoded_ones(
         matrix=flip.matrix, shift=flip.shift, steps=flip.steps, sign=whole, inputs=still.inputs, targets=goal
     )
     generator = torch.Generator().manual_seed(data.draw(st.integers(0, 100)))
-    x = torch.randn(5, 2, *shape, generator=generator) * torch.rand(*shape, generator=generator) + 2
+    x = torch.randn(5, 2, *shape, generator=generator) * (0.1 + torch.rand(*shape, generator=generator)) + 2
     y = torch.randn(5, 1, *shape, generator=generator) - 3
     symmetry = Symmetry(motions=(Motion(), still, moved))
     own = hofno.from_arrays(x, y, split=(3, 1, 1), seed=None, symmetry=symmetry)
@@ -307,3 +307,20 @@ def test_settings_that_cannot_be_augmented_are_refused() -> None:
     sliding = hofno.from_arrays(x, x, periodic=True, split=(3, 1, 1), symmetry=driven_flow())
     with pytest.raises(SpecError, match="alike at all points"):
         hofno.fit(hofno.HOFNO(1, 1, modes=(2, 2)), sliding, augment=True, normaliser="pixel", progress=False)
+
+
+def test_a_point_that_never_moves_where_its_image_does_is_refused() -> None:
+    nodes = torch.stack(torch.meshgrid(torch.linspace(0, 1, 8), torch.linspace(-1, 1, 6), indexing="ij"))
+    nodes = nodes.repeat(9, 1, 1, 1)
+    nodes[:, 1, :, -1] += 0.1 * torch.randn(9, 1, generator=torch.Generator().manual_seed(0))
+    nodes[:, 1, :, 0] += 1e-6 * torch.randn(9, 1, generator=torch.Generator().manual_seed(1))
+    image = mirror(1, inputs=Channels(signs=(1, -1)))
+    own = hofno.from_arrays(None, torch.randn(9, 1, 8, 6), nodes, split=(7, 1, 1), symmetry=image)
+    for normaliser in ("pixel", "channel"):
+        spec = settled(normaliser)
+        norms = normalisers(own, spec)
+        if normaliser == "channel":
+            make_task(own, spec, *norms, CPU)
+            continue
+        with pytest.raises(SpecError, match=r"statistics are far from theirs.*normaliser='channel'"):
+            make_task(own, spec, *norms, CPU)

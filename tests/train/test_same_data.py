@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hofno import HOFNO, Dataset, fit, from_arrays
+from hofno import HOFNO, Dataset, fit, from_arrays, storage
 from hofno.data.dataset import Split, values_of
 from hofno.errors import DataError, ShapeError
 from hofno.geometry import Grid
+from hofno.problems.symmetry import mirror, square
 from hofno.train import same_data
 
 
@@ -43,6 +44,10 @@ def other_validation(data: Dataset) -> Dataset:
     return replace(data, valid=data.train[:1])
 
 
+def other_symmetry(data: Dataset) -> Dataset:
+    return replace(data, symmetry=square())
+
+
 def fewer_samples(data: Dataset) -> Dataset:
     return replace(data, train=data.train[:-1])
 
@@ -57,13 +62,14 @@ def other_geometry(data: Dataset) -> Dataset:
         (other_target, r"train\.y was float32 \(10, 1, 8, 8\) \w{16} and is float32 \(10, 1, 8, 8\) \w{16}"),
         (other_validation, r"valid\.x was float32"),
         (fewer_samples, r"train\.x was float32 \(10, .* and is float32 \(9,"),
+        (other_symmetry, r"symmetry was \w{16} and is \w{16}"),
         (other_geometry, "geometry was .*False.* and is .*True"),
     ],
 )
 def test_other_data_are_refused(
     fields: tuple[Tensor, Tensor], tmp_path: Path, change: Callable[[Dataset], Dataset], part: str
 ) -> None:
-    data = from_arrays(*fields)
+    data = from_arrays(*fields, symmetry=mirror(0))
     go(data, tmp_path)
     with pytest.raises(DataError, match=f"was started with other data: {part}") as caught:
         go(change(data), tmp_path, resume=True)
@@ -90,6 +96,15 @@ def test_a_run_without_a_note_gets_one(fields: tuple[Tensor, Tensor], tmp_path: 
     go(data, tmp_path, resume=True)
     with pytest.raises(DataError, match="other data"):
         go(other_target(data), tmp_path, resume=True)
+
+
+def test_a_note_from_before_symmetries_were_noted(fields: tuple[Tensor, Tensor], tmp_path: Path) -> None:
+    data = from_arrays(*fields, symmetry=square())
+    go(data, tmp_path)
+    noted = storage.read_json(tmp_path / same_data.FILE)
+    del noted["symmetry"]
+    storage.write_json(tmp_path / same_data.FILE, noted)
+    go(data, tmp_path, resume=True)
 
 
 def test_a_run_that_never_began_binds_nobody(fields: tuple[Tensor, Tensor], tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
 def _coarser(points: tuple[int, ...], modes: tuple[int, ...]) -> tuple[int, ...]:
     """A grid of at most `ENOUGH` points, or the smallest that the modes allow."""
     few, stride = points, 1
-    while math.prod(few) > ENOUGH:
+    while math.prod(few) > ENOUGH and len(modes) == len(points):
         stride += 1
         coarser = tuple(math.ceil(n / stride) for n in points)
         if any(n <= 2 * m for n, m in zip(coarser, modes, strict=True)):

@@ -58,7 +58,7 @@ def show(
 ) -> None:
     """Show what a run would be and what it costs, and fail early on anything wrong with it.
 
-    Without --time nothing is run. Arithmetic counts the matrix products and transforms of a step, forward and backward.
+    Without --time no step is run. Arithmetic counts the matrix products and transforms of a step, forward and backward.
     """
     if sum(map(bool, (spec, problem, model))) != 1:
         raise SpecError("give one of: a SPEC, --problem NAME, --model NAME; `hofno list` shows the names")
@@ -168,28 +168,31 @@ def _data_sets(runs: list[Spec]) -> str:
     from hofno.problems.registry import problem
 
     sets = {run.data_hash: problem(run.data.problem, run.data.parameters).memory_bytes() for run in runs}
-    return f"{len(sets)} data set{'s' if len(sets) > 1 else ''} of {_size(sum(sets.values()))}"
+    whole = _size(sum(sets.values()))
+    return f"one data set of {whole}" if len(sets) == 1 else f"{len(sets)} data sets of {whole} together"
 
 
 def _times(spec: Spec, cost: Cost, runs: list[Spec], every: list[Cost]) -> list[list[str]]:
-    """Measured steps and what follows from them; runs that differ in their seed alone are timed once."""
+    """Measured steps and what follows from them; runs that differ in their seed or length alone are timed once."""
     from hofno.cli.rehearse import projected, step_seconds
     from hofno.surrogate import find_device
+    from hofno.train.precision import policy_of
     from hofno.train.state import device_name
 
     seconds: dict[str, dict[str, float]] = {}
+    device = find_device(spec.device)
 
     def whole(run: Spec, one: Cost) -> float:
-        key = run.model_copy(update={"seed": 0}).run_hash
+        precisions = sorted({policy_of(run.train, epoch, device) for epoch in range(run.train.epochs)})
+        alike = run.model_copy(update={"seed": 0, "train": run.train.model_copy(update={"epochs": 1})})
+        key = f"{alike.run_hash} {precisions}"
         if key not in seconds:
             seconds[key] = step_seconds(run)
         return projected(run, one, seconds[key])
 
     own = whole(spec, cost)
     steps = ", ".join(f"{value:.3g} s in {name}" for name, value in next(iter(seconds.values())).items())
-    rows = [
-        ["time", f"a step takes {steps} on {device_name(find_device(spec.device))}; all of them about {_duration(own)}"]
-    ]
+    rows = [["time", f"a step takes {steps} on {device_name(device)}; all of them about {_duration(own)}"]]
     if len(runs) > 1:
         total = sum(whole(run, one) for run, one in zip(runs, every, strict=True))
         rows.append(["time of all", f"about {_duration(total)}, one run after the other"])
@@ -249,7 +252,7 @@ def _shipped_specs() -> list[list[str]]:
 
 def _flop(count: float) -> str:
     for unit in ("", "k", "M", "G", "T", "P"):
-        if count < 1000:
+        if count < 999.5:
             return f"{count:.3g} {unit}FLOP"
         count /= 1000
     return f"{count:.3g} EFLOP"

@@ -74,7 +74,7 @@ def from_arrays(
         periodic: whether a regular grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test part, as fractions that sum to 1 or as numbers of samples.
         seed: seed of the shuffle before the split; None keeps the given order.
-        symmetry: motions that take samples to samples of the same distribution, for training with `augment`, from
+        symmetry: motions that take samples to other solutions of the same problem, for training with `augment`, from
             `hofno.problems.symmetry`. square() are turns and reflections of a square grid, mirror(..) one reflection
             of a grid, mesh or cloud: of meshes with nodes (x, y), x=None and y -> -y where the second axis runs
             backwards, mirror(1, inputs=Channels(signs=(1, -1))); of points with x -> 1 - x,
@@ -127,6 +127,7 @@ def check_symmetry(symmetry: object, grid: Geometry, inputs: int, targets: int) 
         raise DataError(f"symmetry is a Symmetry, such as hofno.problems.symmetry.square(); got {symmetry!r}")
     try:
         symmetry.check_places(grid)
+        symmetry.check(grid.shape)
         symmetry.check_channels(inputs, targets, grid.dim if isinstance(grid, Points) else 0)
     except SpecError as error:
         raise DataError(str(error)) from None

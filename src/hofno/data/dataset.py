@@ -141,7 +141,7 @@ class Dataset:
         trajectories: with a rollout, the samples of the benchmark in their order, (n, frames, *grid).
         later: with a rollout, the test frames after its horizon, (n, rest, *grid).
             Both are tensors, or where data stay on disk, arrays that give the rows they are asked for as tensors.
-        symmetry: motions that take samples to samples of the same distribution, where they are known.
+        symmetry: motions that take samples to other solutions of the same equations, where they are known.
     """
 
     train: Split

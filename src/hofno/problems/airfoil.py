@@ -47,7 +47,7 @@ with pseudo-time, GMRES(20), lines in both directions as preconditioner, started
 1e-6 of the first residual with the limiter at work: it is not frozen. float64.
 **Cost.** 31 s a flow on one CPU core (groups of 4; 47 to 72 Newton steps). On an H200 a step of 256 flows takes 60 ms,
 in one CUDA graph, and 1300 flows take 42 s, of which the compiler has 11.
-**Convergence.** All candidates tried converged: 256 of train on an H200, 24 (12 of train, 12 of test) on a CPU. One
+**Convergence.** Of 256 candidates of train on an H200 and 24 on a CPU (12 of train, 12 of test) all converged. One
 that does not is left out and the next one taken; `Airfoil().flows("train", 12).report()` names them.
 
 **Worked example**, beside the ranges read from the public generator's figure (+-1 %):

@@ -13,6 +13,8 @@ for them. Where the law of the samples has the symmetry too, they are of the sam
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +35,8 @@ class Channels:
     def __post_init__(self) -> None:
         if any(sign not in (1, -1) for sign in self.signs):
             raise SpecError(f"signs are 1 or -1, one for each channel; got {self.signs}")
+        if not all(map(math.isfinite, self.offsets)):
+            raise SpecError(f"offsets are numbers, one for each channel; got {self.offsets}")
 
     def of(self, count: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
         """Signs and offsets of `count` channels."""
@@ -66,6 +70,8 @@ class Motion:
         unsigned = (tuple(map(abs, row)) for row in self.matrix)
         if tuple(sorted(unsigned, reverse=True)) != _identity(len(self.matrix)):
             raise SpecError(f"matrix must have one 1 or -1 in each row and column and 0 elsewhere; got {self.matrix}")
+        if self.sign not in (1, -1):
+            raise SpecError(f"sign is 1 or -1; got {self.sign}")
 
     @property
     def moves_points(self) -> bool:
@@ -75,6 +81,16 @@ class Motion:
     def axes(self, shape: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """M for a grid of this shape."""
         return self.matrix or _identity(len(shape))
+
+    def stays_inside(self, shape: Sequence[int]) -> bool:
+        """Whether every point of the grid comes from a point of it, and none from beyond an end."""
+        corners = itertools.product(*((0, n - 1) for n in shape))
+        moved = (
+            sum(m * i for m, i in zip(row, corner, strict=True)) + s
+            for corner in corners
+            for row, s in zip(self.axes(shape), self.points(shape), strict=True)
+        )
+        return all(0 <= at < n for at, n in zip(moved, itertools.cycle(shape)))
 
     def points(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shift in grid points."""
@@ -88,6 +104,10 @@ class Symmetry:
 
     motions: tuple[Motion, ...]
     slide: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.motions:
+            raise SpecError("a symmetry has motions, the identity Motion() among them; got none")
 
     @property
     def moves_points(self) -> bool:
@@ -111,7 +131,14 @@ class Symmetry:
         given = [self.slide or (), *(part for m in self.motions for part in (m.matrix, m.shift, m.steps))]
         axes = {len(part) for part in given if part} - {len(grid.shape)}
         if axes:
-            raise SpecError(f"this symmetry is of grids of {max(axes)} axes; got {len(grid.shape)}; leave it out")
+            raise SpecError(
+                f"this symmetry is of grids of {max(axes)} axes; got {len(grid.shape)}; use another, such as "
+                f"mirror(axis, axes={len(grid.shape)})"
+            )
+        if isinstance(grid, Grid) and grid.periodic:
+            return
+        if self.slide is not None or not all(m.stays_inside(grid.shape) for m in self.motions if m.moves_points):
+            raise SpecError("this symmetry takes points beyond the ends of a grid that is not periodic; use another")
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a grid on which a motion does not take points to points."""
@@ -186,6 +213,8 @@ def mirror(
             Channels(signs=(-1, 1), offsets=(1, 0)).
     """
     if axis is None:
+        if inputs == targets == coords == SAME:
+            raise SpecError("a mirror image changes something: give the axis that runs backwards, or at points coords=")
         return Symmetry(motions=(Motion(), Motion(inputs=inputs, targets=targets, coords=coords)))
     if not 0 <= axis < axes:
         raise SpecError(f"a grid of {axes} axes has axes 0 to {axes - 1}; got axis={axis}")

@@ -8,9 +8,11 @@ itself, contradicts a size or a hash, and `verify_folder` names the file.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,14 +38,15 @@ from hofno.storage.files import (
 
 SCHEMA = "hofno/1"
 MANIFEST = "manifest.json"
+_TAKEN = {errno.EEXIST, errno.ENOTEMPTY}
 _REMEDY = "restore it from a copy or save it again"
 
 
 def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any], *, overwrite: bool = True) -> None:
     """Commit `files` and `meta` as the folder `path`, all at once; an earlier hofno folder there is replaced.
 
-    Without `overwrite` the earlier one stays, as `path`.1 or with the next number that is free. A folder that hofno did
-    not save, or one that holds other files as well, is refused and not touched.
+    Without `overwrite` the earlier one gets another name first, `path`.1 or the next number that is free, and nothing
+    is ever removed. A folder that hofno did not save, or one that holds other files as well, is refused and left alone.
     """
     contents = {**files, MANIFEST: _manifest_bytes(path, files, meta)}
     place = Path(os.path.realpath(path))
@@ -56,10 +59,10 @@ def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any], *, ov
             for name, data in contents.items():
                 _stage(staged / name, path / name, data)
             sync_folder(staged)
-            if replacing:
+            if not overwrite:
+                _name_beside(staged, place)
+            elif replacing:
                 exchange(staged, place)
-                if not overwrite and (staged / MANIFEST).exists():
-                    os.rename(staged, _free_name(place))
             else:
                 os.rename(staged, place)
             sync_folder(place.parent)
@@ -196,23 +199,66 @@ def _is_entry(entry: object) -> bool:
     return isinstance(entry, dict) and isinstance(entry.get("bytes"), int) and isinstance(entry.get("sha256"), str)
 
 
-def left_by_interrupted_save(path: Path) -> Path | None:
-    """A complete folder that was meant for `path` and whose process died before it had that name, if there is one."""
+def left_by_interrupted_save(path: Path) -> list[Path]:
+    """Whole folders that were meant for `path`, or were there, when a process died between two changes of names.
+
+    The numbered ones that earlier saves were given are among them.
+    """
     place = Path(os.path.realpath(path))
     try:
-        beside = sorted(os.listdir(place.parent))
+        names = sorted(os.listdir(place.parent))
     except OSError:
-        return None
-    for name in beside:
-        if is_stale_temporary(name, of=place.name) and (place.parent / name / MANIFEST).is_file():
-            return place.parent / name
-    return None
+        return []
+    numbered = re.compile(re.escape(place.name) + r"\.[1-9][0-9]*")
+    beside = [n for n in names if is_stale_temporary(n, of=place.name) or numbered.fullmatch(n)]
+    return [place.parent / name for name in beside if _is_whole(place.parent / name)]
 
 
-def _free_name(place: Path) -> Path:
-    """The first of place.1, place.2, ... that is not there."""
-    names = (place.with_name(f"{place.name}.{number}") for number in itertools.count(1))
-    return next(name for name in names if not os.path.lexists(name))
+def _is_whole(path: Path) -> bool:
+    try:
+        verify_folder(path)
+    except HofnoError:
+        return False
+    return True
+
+
+def _name_beside(staged: Path, place: Path) -> None:
+    """Give `staged` the name `place`; what has that name gets the first of place.1, place.2, ... that is free.
+
+    Another process may do the same at any moment. If it cannot be done, `place` is what it was.
+    """
+    while True:
+        kept = _set_aside(place)
+        try:
+            os.rename(staged, place)
+            return
+        except OSError as error:
+            if error.errno in _TAKEN:
+                continue
+            if kept is not None:
+                os.rename(kept, place)
+            raise
+
+
+def _set_aside(place: Path) -> Path | None:
+    """Give the folder `place` a numbered name, if it is there and not empty; the new name."""
+    for number in itertools.count(1):
+        name = place.with_name(f"{place.name}.{number}")
+        if os.path.lexists(name):
+            continue
+        try:
+            if not os.listdir(place):
+                os.rmdir(place)
+                return None
+            os.rename(place, name)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno in _TAKEN:
+                continue
+            raise
+        return name
+    raise AssertionError("numbers end")
 
 
 def _may_be_replaced(path: Path, place: Path, files: dict[str, bytes]) -> bool:

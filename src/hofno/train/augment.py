@@ -27,6 +27,9 @@ from hofno.errors import SpecError
 from hofno.geometry import Geometry, Points
 from hofno.problems.symmetry import Channels, Symmetry
 
+LARGEST = 1e3
+"""Of a change: a standardised number that it gives to the mean of a point, and a factor of deviations from it."""
+
 
 class Draw(NamedTuple):
     """The motion of each moved sample, (b,), and where its points come from, (b, 1, points); None: all stay."""
@@ -84,6 +87,11 @@ class Change:
             mean_p, std_p = (part if places is None else part[:, places[k]] for part in (mean, std))
             r = torch.zeros_like(mean_p) if alike else mean_p
             found.append(((r - mean_p) / std_p, sign * std_p / std, (sign * r + offset - mean) / std))
+        if not alike and c and max(float(part.abs().max()) for _, *parts in found for part in parts) > LARGEST:
+            raise SpecError(
+                "train.augment takes points to points whose statistics are far from theirs, as where a value never "
+                "varies and its image does; use train.normaliser='channel' or train.augment=false"
+            )
         self.about, self.scale, self.onto = (
             torch.stack(part).float().to(augment.device) for part in zip(*found, strict=True)
         )

@@ -33,7 +33,8 @@ def remember_data(data: Dataset, folder: Path) -> None:
     if not (file.exists() and (folder / "checkpoints").exists()):
         storage.write_json(file, found)
         return
-    noted = storage.read_json(file)
+    noted = {"symmetry": found["symmetry"]} if "symmetry" in found else {}  # not noted at first
+    noted |= storage.read_json(file)
     for part in dict.fromkeys((*noted, *found)):
         was, now = noted.get(part, "nothing"), found.get(part, "nothing")
         if was != now:
@@ -46,6 +47,8 @@ def remember_data(data: Dataset, folder: Path) -> None:
 def describe_data(data: Dataset) -> dict[str, str]:
     """Every part of the data that training depends on, in a few words."""
     found = {"geometry": str(describe_geometry(data.grid))}
+    if data.symmetry is not None:
+        found["symmetry"] = hashlib.sha256(repr(data.symmetry).encode()).hexdigest()[:16]
     if data.rollout is not None:
         found["rollout"] = str(data.rollout)
     for name, split in (("train", data.train), ("valid", data.valid)):
