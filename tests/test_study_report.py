@@ -137,3 +137,21 @@ def test_the_conditions_are_there(tmp_path: Path) -> None:
     text = report(tmp_path, specs.parse(BASE), [0.5])
     for fact in ("a device", "hofno 0", "generated, problem poisson"):
         assert fact in text
+
+
+def test_measured_flows_are_shown_without_their_run_folders(tmp_path: Path) -> None:
+    results = storage.read_json(Path(__file__).parents[1] / "results" / "best" / "navier_stokes.json")
+    page = write_report(tmp_path, results).read_text()
+    text = (tmp_path / "report.md").read_text()
+    assert "Trained for 20 or 40 epochs on" in text
+    assert "## Rollouts" in text
+    assert len(list((tmp_path / "figures").iterdir())) == 3
+    first, second = (run for run in results["runs"] if run["seed"] == 0)
+    for run in (first, second):
+        last = run["rollout"]["rel_l2_per_step"][-1]
+        assert f"{last:.3g}" in text
+    assert '<span class="whole">1e-5</span>' in page
+
+
+def test_runs_without_rollouts_have_no_such_section(tmp_path: Path) -> None:
+    assert "## Rollouts" not in report(tmp_path, specs.parse({**BASE, "compare": COMPARE}), [0.1, 0.5, 0.2])

@@ -57,7 +57,11 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     if spec.published in MAIN_TABLE:
         page.section("Beside the published numbers")
         _main_table(page, rows, spec.published)
-    _runs(page, out, spec)
+    if not _runs(page, out, spec):
+        records = {run["label"]: run["rollout"] for run in reversed(results["runs"]) if "rollout" in run}
+        if records:
+            page.section("Rollouts")
+            _rollout_records(page, dict(list(reversed(records.items()))[:SHOWN_AT_MOST]), spec)
     page.section("How these numbers were made")
     page.facts(_conditions(results, spec))
     shutil.rmtree(out / "figures", ignore_errors=True)
@@ -70,11 +74,18 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
     runs = f"{count} run{'s' * (count > 1)}"
     if missing > 0:
         runs = f"{count} of the {count + missing} runs of this study ({missing} missing or not finished)"
+    epochs = sorted({run.get("epochs", spec.train.epochs) for run in results["runs"]})
     return (
         f"{runs} on data generated here from the PDE (`{spec.data.problem}`: {data}). "
-        f"Trained for {spec.train.epochs} epochs on {results['device']}. "
+        f"Trained for {_either(epochs)} epochs on {results['device']}. "
         "Errors are on the test split, which training and the choice of weights never see."
     )
+
+
+def _either(numbers: list[int]) -> str:
+    """1, 2 or 3"""
+    *first, last = map(str, numbers)
+    return f"{', '.join(first)} or {last}" if first else last
 
 
 MAIN_TABLE = ("airfoil", "darcy", "elasticity", "pipe", "plasticity")
@@ -193,15 +204,18 @@ def _comparability(spec: Spec) -> str:
     return f"{text} These runs are smaller or shorter than the published ones (1000 samples, 64 x 64, 100 epochs)."
 
 
-def _runs(page: Page, out: Path, spec: Spec) -> None:
-    """Curves, fields and spread of the members whose run folders are there; the first seed of each, a few at most."""
+def _runs(page: Page, out: Path, spec: Spec) -> bool:
+    """Curves, fields and spread of the members whose run folders are there; the first seed of each, a few at most.
+
+    False: there are none.
+    """
     shown: dict[str, tuple[Spec, Path]] = {}
     for member, cell in spec.members():
         folder = member_folder(out, member)
         if (folder / "evaluation.json").exists():
             shown.setdefault(name_of(member, cell), (member, folder))
     if not shown:
-        return
+        return False
     few = dict(list(shown.items())[:SHOWN_AT_MOST])
     page.section("Training")
     histories = {label: read_history(folder) for label, (_, folder) in few.items()}
@@ -221,6 +235,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> None:
     page.section("Every test sample")
     errors = {label: found["per_sample"]["rel_l2"] for label, found in evaluations.items()}
     page.figure(figures.per_sample(errors), "Share of the test samples with a relative L2 error below the given value.")
+    return True
 
 
 def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Scene) -> None:
@@ -267,7 +282,12 @@ def _rollouts(
         f"Test sample {SAMPLE}, rolled out from true frames up to t = {start - 1}.{later}",
     )
     page.figure(rollouts.frames(truth[0].numpy(), predictions, start), "The same sample at a few times.")
-    records = {label: found["rollout"] for label, found in evaluations.items()}
+    _rollout_records(page, {label: found["rollout"] for label, found in evaluations.items()}, spec)
+
+
+def _rollout_records(page: Page, records: dict[str, Any], spec: Spec) -> None:
+    """Error by step, what a longer rollout does, and spectra, of one run of each label."""
+    start = getattr(problem(spec.data.problem, spec.data.parameters), "start", 0) + 1
     page.figure(
         rollouts.error_by_step(records, start),
         "Error of each predicted frame, mean over the test set, and the power of the frames when the rollout goes on "

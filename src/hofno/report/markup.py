@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 
 def inline_html(text: str) -> str:
-    """Escaped text with bold and code; line breaks stay."""
+    """Escaped text with bold and code; line breaks stay, and numbers such as 1e-5 are not broken."""
 
     def running(piece: str) -> str:
-        return re.sub(r"\*\*(\S|\S.*?\S)\*\*", r"<strong>\1</strong>", html.escape(piece))
+        bold = re.sub(r"\*\*(\S|\S.*?\S)\*\*", r"<strong>\1</strong>", html.escape(piece))
+        return re.sub(r"\b\d[\d.]*e-\d+\b", r'<span class="whole">\g<0></span>', bold)
 
     return _map_code(text.strip(), running, lambda piece: f"<code>{html.escape(piece)}</code>")
 
