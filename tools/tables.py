@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hofno.report import published, tables
-from hofno.report.digits import number
+from hofno.report.digits import number, plus_minus
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
 DEGREES = (1, 2, 3, 5)
-MAIN_TABLE = ("navier_stokes", "darcy", "plasticity", "airfoil", "pipe", "elasticity")
 ALL_ABOVE = 0.185  # chance that three draws of a normal law all exceed the mean of three others
 
 
@@ -128,25 +127,26 @@ def against_published() -> str:
 def records() -> str:
     """Our recipes on the test sets of the main table: published networks and ours, and under which conditions."""
     header = ["problem", "published HO-FNO", "best published", "ours", "error", "parameters", "seconds", "seeds"]
-    rows = []
-    for problem in MAIN_TABLE:
+    rows, remarks = [], []
+    for problem in published.benchmarks():
         path = RESULTS / "best" / f"{problem}.json"
         if not path.exists():
             continue
         theirs = published.main_table(problem)
         best = next(iter(theirs))
-        runs = read(f"best/{problem}")["runs"]
+        results = read(f"best/{problem}")
+        runs = results["runs"]
+        remarks += [f"{problem.replace('_', ' ')}: {results['remark']}"] if "remark" in results else []
         for found in tables.summarise(runs):
             error = found.metrics["rel_l2"]
             beside = {run.get("beside", "") for run in runs if run["label"] == found.label} - {""}
-            spread = f" ± {number(error.std)}" if error.std is not None else ""
             rows.append(
                 [
                     problem.replace("_", " "),
                     f"{theirs['HO-FNO']:g}",
                     f"{theirs[best]:g} ({best})",
                     found.label,
-                    f"{number(error.mean)}{spread}",
+                    plus_minus(error.mean, error.std),
                     f"{found.parameters['real'] / 1e6:.2f}M",
                     " ".join([number(found.seconds.mean), *(f"({how})" for how in sorted(beside))]),
                     str(len(found.seeds)),
@@ -156,7 +156,7 @@ def records() -> str:
         "Errors are of float32 predictions, mean and spread over seeds, on data of our own solvers; published ones are "
         "on the published files. Seconds are those of training one network, data in memory.\n"
     )
-    return f"{tables.markdown(header, rows)}\n{notes}"
+    return f"{tables.markdown(header, rows)}\n{notes}" + "".join(f"{remark}\n" for remark in remarks)
 
 
 def navier_stokes() -> str:

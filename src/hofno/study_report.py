@@ -18,6 +18,7 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Split
 from hofno.models.registry import check_arguments
+from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.report import bodies, figures, published, rollouts, tables, walls
 from hofno.report.digits import number
@@ -54,14 +55,17 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
         _rollout_errors(page, rows)
     if spec.published == "navier_stokes":
         _published_flows(page, rows, spec)
-    if spec.published in MAIN_TABLE:
+    elif spec.published in published.benchmarks():
         page.section("Beside the published numbers")
         _main_table(page, rows, spec.published)
     if not _runs(page, out, spec):
-        records = {run["label"]: run["rollout"] for run in reversed(results["runs"]) if "rollout" in run}
+        records: dict[str, Any] = {}
+        for run in results["runs"]:
+            if "rollout" in run and len(records) < SHOWN_AT_MOST:
+                records.setdefault(run["label"], run["rollout"])
         if records:
             page.section("Rollouts")
-            _rollout_records(page, dict(list(reversed(records.items()))[:SHOWN_AT_MOST]), spec)
+            _rollout_records(page, records, _first_time(problem(spec.data.problem, spec.data.parameters)))
     page.section("How these numbers were made")
     page.facts(_conditions(results, spec))
     shutil.rmtree(out / "figures", ignore_errors=True)
@@ -87,9 +91,6 @@ def _either(numbers: list[int]) -> str:
     *first, last = map(str, numbers)
     return f"{', '.join(first)} or {last}" if first else last
 
-
-MAIN_TABLE = ("airfoil", "darcy", "elasticity", "pipe", "plasticity")
-"""Benchmarks whose published numbers are a column of the main table."""
 
 ALIKE = 1.05
 """Errors whose ratio is less are not called different."""
@@ -270,7 +271,7 @@ def _rollouts(
 ) -> None:
     """Film, frames, error by step and spectra of models in time."""
     made = problem(spec.data.problem, spec.data.parameters)
-    start = getattr(made, "start", 0) + 1  # frame 0 is t = 1
+    start = _first_time(made)
     filmed = dict(list(folders.items())[:FILMED_AT_MOST])
     steps = truth.shape[1]
     predictions = {label: load(folder).predict(x, steps=steps)[0].numpy() for label, folder in filmed.items()}
@@ -282,12 +283,16 @@ def _rollouts(
         f"Test sample {SAMPLE}, rolled out from true frames up to t = {start - 1}.{later}",
     )
     page.figure(rollouts.frames(truth[0].numpy(), predictions, start), "The same sample at a few times.")
-    _rollout_records(page, {label: found["rollout"] for label, found in evaluations.items()}, spec)
+    _rollout_records(page, {label: found["rollout"] for label, found in evaluations.items()}, start)
 
 
-def _rollout_records(page: Page, records: dict[str, Any], spec: Spec) -> None:
+def _first_time(made: Problem) -> int:
+    """Time of the first predicted frame; frame 0 is t = 1."""
+    return getattr(made, "start", 0) + 1
+
+
+def _rollout_records(page: Page, records: dict[str, Any], start: int) -> None:
     """Error by step, what a longer rollout does, and spectra, of one run of each label."""
-    start = getattr(problem(spec.data.problem, spec.data.parameters), "start", 0) + 1
     page.figure(
         rollouts.error_by_step(records, start),
         "Error of each predicted frame, mean over the test set, and the power of the frames when the rollout goes on "

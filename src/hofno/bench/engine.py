@@ -7,7 +7,6 @@ way has a process of its own (see `hofno.bench.models.run_models`).
 
 from __future__ import annotations
 
-import gc
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from hofno.bench.measure import (
     take_turns,
     timing,
 )
+from hofno.bench.memory import held_before
 from hofno.bench.models import pair
 from hofno.bench.plain import ModelShape
 from hofno.spec import TrainSpec
@@ -67,7 +67,7 @@ def ways(kind: str) -> list[Way]:
 def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str, Any]:
     """Seconds of a step, round by round, its peak of memory (None on a CPU) and how far its output is off."""
     device = bench_device()
-    held = _held_before(device)
+    held = held_before(device)
     ours, plain, x, y = pair(shape, batch, device)
     with torch.no_grad(), precision("fp32", plain):
         exact = plain(x[:1])
@@ -79,9 +79,8 @@ def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str,
             f"{way.form} in {way.policy} must give the plain form's output to {LARGEST_ERROR[way.policy]:g}; it "
             f"differs by {error:.1e}; nothing was timed"
         )
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
+    del exact
+    held_before(device)
     spec = TrainSpec(batch_size=len(x), cuda_graph=way.graph, compile=way.compiled)  # pyright: ignore[reportCallIssue]
     scale = torch.zeros((), device=device), torch.ones((), device=device)
     step = Step(model, Optimisers(model, spec, device), None, Pairs(x, y), scale, spec)
@@ -89,17 +88,8 @@ def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str,
     with precision(way.policy, model):
         step.use(way.policy)
         (seconds,) = take_turns([lambda: step(everything)], rounds, device)
-    peak = torch.cuda.max_memory_allocated(device) - held if device.type == "cuda" else None
+    peak = None if held is None else torch.cuda.max_memory_allocated(device) - held
     return {**asdict(way), "seconds": seconds, "peak_bytes": peak, "output_error": error}
-
-
-def _held_before(device: torch.device) -> int:
-    """Bytes that stay allocated once what earlier ways left is gone."""
-    gc.collect()
-    if device.type != "cuda":
-        return 0
-    torch.cuda.empty_cache()
-    return torch.cuda.memory_allocated(device)
 
 
 def _output_error(model: nn.Module, policy: str, x: Tensor, exact: Tensor) -> float:

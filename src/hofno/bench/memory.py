@@ -9,6 +9,7 @@ that. Systems that keep no such mark give none.
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -59,15 +60,23 @@ def two_steps(key: str, shape: ModelShape, points: int, batch: int, device: torc
     return seconds
 
 
-def _probe_on_gpu(key: str, shape: ModelShape, points: int, batch: int, device: torch.device) -> Probe:
+def held_before(device: torch.device) -> int | None:
+    """Bytes that stay allocated on a GPU once what is done with is gone, from where its peak counts anew."""
+    if device.type != "cuda":
+        return None
+    gc.collect()
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _probe_on_gpu(key: str, shape: ModelShape, points: int, batch: int, device: torch.device) -> Probe:
+    before = held_before(device)
     try:
         seconds = two_steps(key, shape, points, batch, device)
     except torch.OutOfMemoryError:
         return OUT_OF_MEMORY
-    return Probe(torch.cuda.max_memory_allocated(device) - before, seconds)
+    return Probe(torch.cuda.max_memory_allocated(device) - (before or 0), seconds)
 
 
 def _probe_in_child(key: str, shape: ModelShape, points: int, batch: int) -> Probe:

@@ -176,16 +176,15 @@ def _times(spec: Spec, cost: Cost, runs: list[Spec], every: list[Cost]) -> list[
     """Measured steps and what follows from them; runs that differ in their seed or length alone are timed once."""
     from hofno.cli.rehearse import projected, step_seconds
     from hofno.surrogate import find_device
-    from hofno.train.precision import policy_of
+    from hofno.train.precision import policies_of
     from hofno.train.state import device_name
 
     seconds: dict[str, dict[str, float]] = {}
     device = find_device(spec.device)
 
     def whole(run: Spec, one: Cost) -> float:
-        precisions = sorted({policy_of(run.train, epoch, device) for epoch in range(run.train.epochs)})
         alike = run.model_copy(update={"seed": 0, "train": run.train.model_copy(update={"epochs": 1})})
-        key = f"{alike.run_hash} {precisions}"
+        key = f"{alike.run_hash} {policies_of(run.train, device)}"
         if key not in seconds:
             seconds[key] = step_seconds(run)
         return projected(run, one, seconds[key])
@@ -200,13 +199,12 @@ def _times(spec: Spec, cost: Cost, runs: list[Spec], every: list[Cost]) -> list[
 
 
 def _precision(spec: Spec, device: torch.device) -> str:
-    from hofno.train.precision import REDUCED_ON, policy_of
+    from hofno.train.precision import REDUCED_ON, policies_of
 
     asked = spec.train.precision
     if device.type not in REDUCED_ON:
         return "precision fp32" + (f" ({asked} is for GPUs)" if asked != "fp32" else "")
-    first, final = (policy_of(spec.train, epoch, device) for epoch in (0, spec.train.epochs - 1))
-    return f"precision {first}" + (f", at the end {final}" if final != first else "")
+    return "precision " + ", at the end ".join(policies_of(spec.train, device))
 
 
 def _rollout(rollout: Rollout, spec: Spec) -> str:

@@ -20,7 +20,7 @@ from hofno.problems.registry import problem
 from hofno.spec import Spec
 from hofno.surrogate import find_device
 from hofno.train.optim import Optimisers
-from hofno.train.precision import policy_of, precision
+from hofno.train.precision import policies_of, policy_of, precision
 from hofno.train.step import Step
 from hofno.train.tasks import make_task, normalisers
 
@@ -40,7 +40,7 @@ def step_seconds(spec: Spec) -> dict[str, float]:
     step.optimisers.set_rate(0.0)
     batch = torch.arange(min(train.batch_size, task.items), device=device)
     found: dict[str, float] = {}
-    for policy in dict.fromkeys(policy_of(train, epoch, device) for epoch in range(train.epochs)):
+    for policy in policies_of(train, device):
         with precision(policy, model):
             step.use(policy)
             step(batch)

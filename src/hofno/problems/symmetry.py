@@ -84,13 +84,11 @@ class Motion:
 
     def stays_inside(self, shape: Sequence[int]) -> bool:
         """Whether every point of the grid comes from a point of it, and none from beyond an end."""
-        corners = itertools.product(*((0, n - 1) for n in shape))
-        moved = (
-            sum(m * i for m, i in zip(row, corner, strict=True)) + s
-            for corner in corners
-            for row, s in zip(self.axes(shape), self.points(shape), strict=True)
+        return all(
+            0 <= sum(m * i for m, i in zip(row, corner, strict=True)) + s < n
+            for corner in itertools.product(*((0, n - 1) for n in shape))
+            for row, s, n in zip(self.axes(shape), self.points(shape), shape, strict=True)
         )
-        return all(0 <= at < n for at, n in zip(moved, itertools.cycle(shape)))
 
     def points(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shift in grid points."""

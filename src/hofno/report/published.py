@@ -64,11 +64,16 @@ def navier_stokes_one_frame(viscosity: float) -> list[dict[str, Any]]:
     return [dict(row) for key, found in rows.items() if float(key) == viscosity for row in found]
 
 
+def benchmarks() -> tuple[str, ...]:
+    """Problems of the main table, in its order."""
+    return tuple(_file("main_table")["benchmarks"])
+
+
 def main_table(problem: str) -> dict[str, float]:
     """Relative L2 error on a benchmark of the main table, by model; the best first."""
     file = _file("main_table")
-    if problem not in file["benchmarks"]:
-        known = ", ".join(file["benchmarks"])
+    if problem not in benchmarks():
+        known = ", ".join(benchmarks())
         raise SpecError(f"expected a benchmark of the main table, one of {known}, got {problem!r}; choose one of these")
     found = {model: values[problem] for model, values in file["models"].items() if problem in values}
     return dict(sorted(found.items(), key=lambda item: item[1]))

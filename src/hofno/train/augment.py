@@ -42,7 +42,6 @@ class Augment:
     """Draws motions of a grid's points, (h, w) or of another number of axes."""
 
     def __init__(self, symmetry: Symmetry, shape: tuple[int, ...], device: torch.device) -> None:
-        symmetry.check(shape)
         self.count, self.device = len(symmetry.motions), device
         self.points: Tensor | None = None
         if not symmetry.moves_points:
@@ -61,13 +60,17 @@ class Augment:
             return Draw(which, None)
         steps = torch.randint(2**20, (count, 1), device=self.device)
         points = self.points.index_select(0, which) + (steps * self.slide)[..., None]  # (count, d, points)
-        return Draw(which, (points % self.sizes * self.strides).sum(1, keepdim=True))
+        return Draw(which, self._flat(points)[:, None])
 
     def places(self) -> Tensor | None:
         """Where the points come from in each motion without a slide, (motions, points), on the CPU."""
         if self.points is None:
             return None
-        return (self.points % self.sizes * self.strides).sum(1).cpu()
+        return self._flat(self.points).cpu()
+
+    def _flat(self, points: Tensor) -> Tensor:
+        """Numbers of points on a grid that goes on beyond its ends, (n, d, points) -> (n, points)."""
+        return (points % self.sizes * self.strides).sum(1)
 
 
 class Change:

@@ -37,6 +37,11 @@ def policy_of(spec: TrainSpec, epoch: int, device: torch.device) -> str:
     return "fp32" if epoch >= spec.epochs - last else spec.precision
 
 
+def policies_of(spec: TrainSpec, device: torch.device) -> list[str]:
+    """The policies of a run, each once, in the order they come."""
+    return list(dict.fromkeys(policy_of(spec, epoch, device) for epoch in range(spec.epochs)))
+
+
 @contextmanager
 def precision(policy: str, model: nn.Module) -> Iterator[None]:
     """Set matrix precision and the transforms' type for the duration of some steps, and put them back after."""

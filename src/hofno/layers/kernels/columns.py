@@ -21,6 +21,7 @@ from torch import Tensor
 
 from hofno.layers.kernels._common import dot, power_of_two
 from hofno.layers.kernels.mode_product import multiply, multiply_grads
+from hofno.layers.precision import full_precision
 from hofno.transforms.fourier import left_product
 
 TILE = 2**13  # numbers of a program's columns, channels times lines
@@ -155,7 +156,7 @@ def forward(
     sizes = _sizes(s, weight)
     batch, (kept, m, c) = s.shape[0], weight.shape[:3]
     if not _fuses(sizes):
-        with torch.autocast(s.device.type, enabled=False):  # which is for the factors and the MLP
+        with full_precision(s):
             spectrum = left_product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
             spectrum = spectrum if offset is None else spectrum.add_(offset)
             out = left_product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
@@ -192,7 +193,7 @@ def backward(
     sizes = _sizes(out_grad, weight)
     batch, (kept, m, c) = out_grad.shape[0], weight.shape[:3]
     if not _fuses(sizes):
-        with torch.autocast(out_grad.device.type, enabled=False):
+        with full_precision(out_grad):
             h = left_product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
             spectrum_grad, weight_grad = multiply_grads(spectrum, weight, h)
             s_grad = left_product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
