@@ -3,13 +3,14 @@ r"""The two blocks of the paper around a spectral convolution H.
     modern    v <- v + H(norm v),  v <- v + MLP(norm v)      pre-norm residual, RMSNorm, as in transformers
     classic   v <- gelu(W v + b + H v)                       the block of the original FNO; no gelu in the last one
 
-On a GPU, modern blocks of a float32 plane run through fused kernels (`hofno.layers.kernels`); everything else runs
-through plain PyTorch. Both compute the same function.
+On a GPU, blocks of a float32 plane run through fused kernels (`hofno.layers.kernels`); everything else runs through
+plain PyTorch. Both compute the same function.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,7 @@ from hofno.geometry import padded_shape
 from hofno.layers import kernels
 from hofno.layers.factors import DenseFactors
 from hofno.layers.filters import DepthwiseFilter
+from hofno.layers.kernels.trial import runs
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.transforms import fourier
@@ -42,7 +44,9 @@ class ModernBlock(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         if self._fusable(v):
-            return self._fused(v)
+            arguments = self._arguments(v)
+            if runs(kernels.modern_block, v, *arguments):
+                return kernels.modern_block(v, *arguments)
         if self.training and self.drop.rate > 0.0:
             v = v + self.drop(self.conv(self.norm1(v)))
             return v + self.drop(self.mlp(self.norm2(v)))
@@ -56,47 +60,26 @@ class ModernBlock(nn.Module):
     def _fusable(self, v: Tensor) -> bool:
         conv = self.conv
         return (
-            not torch.compiler.is_compiling()
-            and isinstance(conv.factors, DenseFactors)
+            _fusable(conv)
             and isinstance(conv.filter, DepthwiseFilter)
-            and not conv.dealias
-            and conv.transform_dtype in (None, torch.float32)
-            and conv.method != "fft"
             and not (self.training and self.drop.rate > 0.0)
             and kernels.supported(v, conv.order, self.mlp.up.out_features, tuple(conv.filter.weight.shape[:-2]))
         )
 
-    def _fused(self, v: Tensor) -> Tensor:
-        conv, up, down = self.conv, self.mlp.up, self.mlp.down
-        conv.check(v)
-        assert isinstance(conv.factors, DenseFactors)
-        linear = conv.factors.linear
-        points = tuple(v.shape[1:3])
-        padded = padded_shape(points, conv.domain_padding)
-        matrices = fourier.plane_matrices(points, padded, conv.modes, conv.mode_set, v)
-        offset = None
-        if padded != points:
-            shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v)
-            offset = shape.unsqueeze(-1) * conv.factors.at_zero()
-        return kernels.modern_block(
-            v,
-            self.norm1.weight,
-            linear.weight,
-            linear.bias,
-            conv.filter.weight,
-            offset,
-            self.norm2.weight,
-            up.weight,
-            up.bias,
-            down.weight,
-            down.bias,
-            matrices,
-            self.norm1.eps,
-        )
+    def _arguments(self, v: Tensor) -> tuple[Any, ...]:
+        """What the fused block takes after v."""
+        up, down = self.mlp.up, self.mlp.down
+        linear, matrices, offset = _on_plane(self.conv, v)
+        convolved = (self.norm1.weight, linear.weight, linear.bias, self.conv.filter.weight, offset)
+        mapped = (self.norm2.weight, up.weight, up.bias, down.weight, down.bias)
+        return *convolved, *mapped, matrices, self.norm1.eps
 
 
 class ClassicBlock(nn.Module):
-    """gelu(W v + b + H v); the last block of a network leaves the gelu out."""
+    """gelu(W v + b + H v); the last block of a network leaves the gelu out.
+
+    Where it runs fused, forward hooks of the parts do not fire.
+    """
 
     def __init__(self, conv: HigherOrderSpectralConv, drop_path: float, last: bool) -> None:
         super().__init__()
@@ -107,8 +90,42 @@ class ClassicBlock(nn.Module):
         self.last = last
 
     def forward(self, v: Tensor) -> Tensor:
-        v = self.conv(v, add=self.skip(v))
+        conv, skip = self.conv, self.skip
+        kept = tuple(conv.filter.weight.shape[: len(conv.modes)])
+        if _fusable(conv) and kernels.classic_supported(v, conv.order, kept):
+            linear, matrices, offset = _on_plane(conv, v)
+            maps = (linear.weight, linear.bias, conv.filter.weight, offset, skip.weight, skip.bias)
+            if runs(kernels.classic_block, v, *maps, matrices, not self.last):
+                return kernels.classic_block(v, *maps, matrices, not self.last)
+        v = conv(v, add=skip(v))
         return v if self.last else F.gelu(v)
+
+
+def _fusable(conv: HigherOrderSpectralConv) -> bool:
+    """Whether this is a convolution that the fused kernels know."""
+    return (
+        not torch.compiler.is_compiling()
+        and isinstance(conv.factors, DenseFactors)
+        and not conv.dealias
+        and conv.transform_dtype in (None, torch.float32)
+        and conv.method != "fft"
+    )
+
+
+def _on_plane(
+    conv: HigherOrderSpectralConv, v: Tensor
+) -> tuple[nn.Linear, tuple[Tensor, Tensor, Tensor, Tensor], Tensor | None]:
+    """What a fused block takes of its convolution: factors, transforms, and the product's spectrum on the padding."""
+    conv.check(v)
+    assert isinstance(conv.factors, DenseFactors)
+    points = tuple(v.shape[1:3])
+    padded = padded_shape(points, conv.domain_padding)
+    matrices = fourier.plane_matrices(points, padded, conv.modes, conv.mode_set, v)
+    offset = None
+    if padded != points:
+        shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v)
+        offset = shape.unsqueeze(-1) * conv.factors.at_zero()
+    return conv.factors.linear, matrices, offset
 
 
 def stack_of_blocks(

@@ -63,10 +63,10 @@ class TokenConv(nn.Module):
     def forward(self, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Apply the layer to (b, N, width); points that `mask` (b, N) lacks are given values and give none."""
         z = self._by_head(self.factors(v))  # (b, h, N, c)
-        weigh = self._by_head(self.analysis(v))  # (b, h, N, M)
+        weigh = self._by_head(self.analysis(v)).mT.contiguous()  # (b, h, M, N): sums over points are along memory
         if mask is not None:
-            weigh = weigh.masked_fill(~mask[:, None, :, None], torch.finfo(weigh.dtype).min)
-        tokens = torch.matmul(weigh.softmax(-2).to(z.dtype).mT, z) * self.filter.to(z.dtype)  # (b, h, M, c)
+            weigh = weigh.masked_fill(~mask[:, None, None, :], torch.finfo(weigh.dtype).min)
+        tokens = torch.matmul(weigh.softmax(-1).to(z.dtype), z) * self.filter.to(z.dtype)  # (b, h, M, c)
         share = self._by_head(self.synthesis(v)).softmax(-1).to(z.dtype)  # (b, h, N, M)
         gathered = torch.matmul(share, tokens).transpose(1, 2).flatten(2)  # (b, N, width)
         return self.out(gathered * self.gate(v))

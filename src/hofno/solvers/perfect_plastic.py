@@ -23,7 +23,7 @@ from torch import Tensor
 from hofno.errors import SolverError
 
 _NEWTON_STEPS = 2
-TINY = 1e-300  # so that no stress at all divides by something
+_TINY = 1e-300  # so that no stress at all divides by something
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class PerfectPlastic:
         a, b, y = self.mean_stiffness, 6 * self.shear_modulus, self.yield_stress
         mean, rest = p * p, (q * q).addcmul_(s, s).mul_(3)
         size = mean + rest
-        m = (size.sqrt() / y).sub_(1).mul_(size).div_((mean * a).add_(rest, alpha=b).add_(TINY))
+        m = (size.sqrt() / y).sub_(1).mul_(size).div_((mean * a).add_(rest, alpha=b).add_(_TINY))
         m.clamp_min_(0)
         for _ in range(_NEWTON_STEPS - 1):
             by_mean, by_rest = (m * a).add_(1).reciprocal_(), (m * b).add_(1).reciprocal_()
             one, other = by_mean.square().mul_(mean), by_rest.square().mul_(rest)
-            slope = by_mean.mul_(one).mul_(a).addcmul_(by_rest, other, value=b).add_(TINY)
+            slope = by_mean.mul_(one).mul_(a).addcmul_(by_rest, other, value=b).add_(_TINY)
             size = one.add_(other)
             m.add_((size.sqrt() / y).sub_(1).mul_(size).div_(slope)).clamp_min_(0)
         return m

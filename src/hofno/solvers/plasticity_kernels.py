@@ -1,11 +1,17 @@
-r"""One step of blocks under dies in three kernels: elements, nodes, and the top row where it meets the die.
+r"""One step of blocks under dies in three kernels: tiles of elements, their borders, and the top row under the die.
 
 What is computed is `Blocks._advance`, in float64. Done operation by operation a step reads and writes some 3 kB for
-each element; here it is about 320 bytes: positions, velocities, stress, thickness and the account of energies once
-each, and the four forces that an element passes on to its nodes.
+each element, and with a pass over elements and one over nodes 320 bytes. Here elements of a tile are done row by row,
+the forces on its inner nodes stay in registers, and these nodes go on at once; what acts on the border of a tile, from
+up to four of them, is passed on. That is about 190 bytes: positions, velocities, stress, thickness and hourglass forces
+once each, and for each node of a border what it needs. Both kinds of work are summed up over the rows of a tile and
+kept with its lowest row, and of the forces only those on the top row are kept.
 
-Arrays are those of `Blocks`, b innermost: neighbours in memory are blocks that do the same. The numbers of a step lie
-in one float64 array, since the kernel language takes Python's floats as float32.
+Divisions, square roots and exponentials of float64 are long routines on a GPU: an element needs two reciprocals, three
+inverse roots and a short series instead.
+
+Arrays are those of `Blocks`, b innermost: neighbours in memory are blocks that do the same. The numbers of a step are
+one float64 array, since the kernel language takes Python's floats as float32.
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
@@ -19,68 +25,76 @@ import torch
 import triton
 import triton.language as tl
 
-from hofno.solvers.perfect_plastic import TINY
 from hofno.solvers.plasticity import ALLOWANCE, PLACES, Blocks
 
-_LANES = 128
+_ROWS, _COLUMNS, _BLOCKS = 15, 4, 8  # of elements in a tile, rows at most, and blocks side by side
+_WARPS = 1  # for a tile: forces go from column to column, which is quick inside a warp
+_LANES, _NODES = 128, 8  # of the other kernels; nodes of borders that are done together
 
 
 @triton.jit
-def _excess(mean, rest, root):
-    """(sqrt(F) / yield - 1) F of a stress with F = mean + rest, root = 1 / yield."""
+def _inverse(x):
+    """1/x to the last digits: a float32, which must be able to hold x, and a step of third order."""
+    guess = (1.0 / x.to(tl.float32)).to(tl.float64)
+    off = 1.0 - x * guess
+    return guess + guess * (off + off * off)
+
+
+@triton.jit
+def _inverse_root(x):
+    """1/sqrt(x) in the same way."""
+    guess = tl.rsqrt(x.to(tl.float32)).to(tl.float64)
+    off = 1.0 - x * guess * guess
+    return guess + guess * off * (0.5 + 0.375 * off)
+
+
+@triton.jit
+def _exp(x):
+    """Its series to x^8, which is positive everywhere; the error is below 3e-15 for |x| < 0.1, and 3e-6 at 1."""
+    series = ((x * (1 / 40320) + 1 / 5040) * x + 1 / 720) * x + 1 / 120
+    series = ((x * series + 1 / 24) * x + 1 / 6) * x + 0.5
+    return 1.0 + x * (1.0 + x * series)
+
+
+@triton.jit
+def _returned(p, q, s, root, ratio):
+    """m a of `PerfectPlastic.multiplier`, 1/(1 + m a) and 1/(1 + m b) with root = 1/yield, ratio = b/a.
+
+    A step of Newton's method is N/S; with P = S (1 + m a) + N and Q = S (1 + m b) + N b/a, where m is from before the
+    step, 1/(S P Q) gives both quotients and the step. F^(-1/2) is concave in m: steps do not go too far.
+    """
+    mean, rest = p * p * (root * root), (q * q + s * s) * (3.0 * root * root)
+    outside = mean + rest > 1.0
+    mean = tl.where(outside, mean, 1.0)  # so that what is not used is finite
     size = mean + rest
-    return (tl.sqrt(size) * root - 1.0) * size
+    step, slope = (size * _inverse_root(size) - 1.0) * size, mean + rest * ratio
+    along, across = slope + step, slope + step * ratio
+    both = along * across
+    inverse = _inverse(slope * both)
+    m, part = step * both * inverse, slope * slope * inverse
+    by_mean, by_rest = part * across, part * along
+    mean, rest = by_mean * by_mean * mean, by_rest * by_rest * rest
+    size = mean + rest
+    step, slope = (size * _inverse_root(size) - 1.0) * size, by_mean * mean + by_rest * rest * ratio
+    along, across = slope + slope * m + step, slope + (slope * m + step) * ratio
+    both = along * across
+    inverse = _inverse(slope * both)
+    m, part = m + step * both * inverse, slope * slope * inverse
+    return tl.where(outside, m, 0.0), tl.where(outside, part * across, 1.0), tl.where(outside, part * along, 1.0)
 
 
 @triton.jit
-def _element_kernel(
-    x_pointer,  # (2, J, I, b)
-    v_pointer,  # (2, J, I, b)
-    p_pointer,  # (e)
-    q_pointer,  # (e)
-    s_pointer,  # (e)
-    thickness_pointer,  # (e)
-    hourglass_pointer,  # (2, e)
-    hourglass_work_pointer,  # (e)
-    plastic_work_pointer,  # (e)
-    passed_pointer,  # (4, e): f_one and f_two
-    numbers,
-    columns,  # of elements
-    b,
-    node_size,  # J I b
-    element_size,  # e
-    LANES: tl.constexpr,
-):
-    at = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    there = at < element_size
-    element, block = at // b, at % b
-    one = ((element // columns) * (columns + 1) + element % columns) * b + block  # the lower left node
-    two, four = one + b, one + (columns + 1) * b
-    three = four + b
+def _deformed(x1, y1, u1, w1, x2, y2, u2, w2, x3, y3, u3, w3, x4, y4, u4, w4, p_old, q_old, s_old, thickness, g_old,
+              h_old, numbers):  # fmt: skip
+    """State of elements after a step, both kinds of work, and the forces along both diagonals."""
     dt, mean_stiffness, shear = tl.load(numbers), tl.load(numbers + 1), tl.load(numbers + 2)
-    root, growth, tiny = tl.load(numbers + 3), tl.load(numbers + 4), tl.load(numbers + 5)
-    stiffness, strength = tl.load(numbers + 6), tl.load(numbers + 7)
-
-    u1, u2 = tl.load(v_pointer + one, mask=there, other=0.0), tl.load(v_pointer + two, mask=there, other=0.0)
-    u3, u4 = tl.load(v_pointer + three, mask=there, other=0.0), tl.load(v_pointer + four, mask=there, other=0.0)
-    rising = v_pointer + node_size
-    w1, w2 = tl.load(rising + one, mask=there, other=0.0), tl.load(rising + two, mask=there, other=0.0)
-    w3, w4 = tl.load(rising + three, mask=there, other=0.0), tl.load(rising + four, mask=there, other=0.0)
     half = dt * 0.5
-    x1 = tl.load(x_pointer + one, mask=there, other=0.0) + half * u1
-    x2 = tl.load(x_pointer + two, mask=there, other=1.0) + half * u2
-    x3 = tl.load(x_pointer + three, mask=there, other=1.0) + half * u3
-    x4 = tl.load(x_pointer + four, mask=there, other=0.0) + half * u4
-    upward = x_pointer + node_size
-    y1 = tl.load(upward + one, mask=there, other=0.0) + half * w1
-    y2 = tl.load(upward + two, mask=there, other=0.0) + half * w2
-    y3 = tl.load(upward + three, mask=there, other=1.0) + half * w3
-    y4 = tl.load(upward + four, mask=there, other=1.0) + half * w4
-
+    x1, x2, x3, x4 = x1 + half * u1, x2 + half * u2, x3 + half * u3, x4 + half * u4
+    y1, y2, y3, y4 = y1 + half * w1, y2 + half * w2, y3 + half * w3, y4 + half * w4
     one_x, one_y, two_x, two_y = x3 - x1, y3 - y1, x4 - x2, y4 - y2  # diagonals
     doubled = one_x * two_y - one_y * two_x
-    scale = 1.0 / doubled
-    rate = scale * dt
+    root = _inverse_root(doubled)
+    scale, rate = root * root, root * root * dt
     u_one, u_two, w_one, w_two = u3 - u1, u4 - u2, w3 - w1, w4 - w2
     l_xx, l_yx = (u_one * two_y - u_two * one_y) * rate, (w_one * two_y - w_two * one_y) * rate
     l_xy, l_yy = (u_two * one_x - u_one * two_x) * rate, (w_two * one_x - w_one * two_x) * rate
@@ -89,100 +103,149 @@ def _element_kernel(
     amplitude_x = (u1 + u3 - u2 - u4) * dt - l_xx * skew_x - l_xy * skew_y
     amplitude_y = (w1 + w3 - w2 - w4) * dt - l_yx * skew_x - l_yy * skew_y
 
-    p_old = tl.load(p_pointer + at, mask=there, other=0.0)
-    q_old = tl.load(q_pointer + at, mask=there, other=0.0)
-    s_old = tl.load(s_pointer + at, mask=there, other=0.0)
     p = p_old + 0.5 * mean_stiffness * (l_xx + l_yy)
     q = q_old + shear * (l_xx - l_yy) - turn * s_old
     s = s_old + shear * (l_yx + l_xy) + turn * q_old
-    mean, rest, six = p * p, 3.0 * (q * q + s * s), 6.0 * shear
-    m = tl.maximum(_excess(mean, rest, root) / (mean * mean_stiffness + rest * six + tiny), 0.0)
-    by_mean, by_rest = 1.0 / (m * mean_stiffness + 1.0), 1.0 / (m * six + 1.0)
-    left, other = by_mean * by_mean * mean, by_rest * by_rest * rest
-    slope = by_mean * left * mean_stiffness + by_rest * other * six + tiny
-    m = tl.maximum(m + _excess(left, other, root) / slope, 0.0)
-    p = p / (m * mean_stiffness + 1.0)
-    kept = 1.0 / (m * six + 1.0)
-    q, s = q * kept, s * kept
-    thickness = tl.load(thickness_pointer + at, mask=there, other=1.0)
-    thickness = thickness * tl.exp((p_old - p) * growth - 2.0 * m * p)
-    tl.store(p_pointer + at, p, mask=there)
-    tl.store(q_pointer + at, q, mask=there)
-    tl.store(s_pointer + at, s, mask=there)
-    tl.store(thickness_pointer + at, thickness, mask=there)
-    work = tl.load(plastic_work_pointer + at, mask=there, other=0.0)
-    tl.store(plastic_work_pointer + at, work + m * doubled * thickness, mask=there)
+    m, by_mean, by_rest = _returned(p, q, s, tl.load(numbers + 3), tl.load(numbers + 4))
+    m *= tl.load(numbers + 5)
+    p, q, s = p * by_mean, q * by_rest, s * by_rest
+    thickness *= _exp((p_old - p) * tl.load(numbers + 6) - 2.0 * m * p)
+    plastic = m * doubled * thickness
 
-    across = at + element_size
-    g_old = tl.load(hourglass_pointer + at, mask=there, other=0.0)
-    h_old = tl.load(hourglass_pointer + across, mask=there, other=0.0)
-    limit = tl.sqrt(doubled) * thickness * strength
-    g = g_old - 0.5 * turn * h_old + amplitude_x * thickness * stiffness
-    h = h_old + 0.5 * turn * g_old + amplitude_y * thickness * stiffness
+    limit = doubled * root * thickness * tl.load(numbers + 8)
+    stiffness = thickness * tl.load(numbers + 7)
+    g = g_old - 0.5 * turn * h_old + amplitude_x * stiffness
+    h = h_old + 0.5 * turn * g_old + amplitude_y * stiffness
     g, h = tl.maximum(tl.minimum(g, limit), -limit), tl.maximum(tl.minimum(h, limit), -limit)
-    tl.store(hourglass_pointer + at, g, mask=there)
-    tl.store(hourglass_pointer + across, h, mask=there)
-    work = tl.load(hourglass_work_pointer + at, mask=there, other=0.0)
-    work += 0.5 * ((g_old + g) * amplitude_x + (h_old + h) * amplitude_y)
-    tl.store(hourglass_work_pointer + at, work, mask=there)
+    resisted = 0.5 * ((g_old + g) * amplitude_x + (h_old + h) * amplitude_y)
 
     thin = 0.5 * thickness
     skew_x, skew_y = skew_x * scale, skew_y * scale
     xx, yx = (p + q) * thin - g * skew_x, s * thin - h * skew_x  # on faces x
     xy, yy = s * thin - g * skew_y, (p - q) * thin - h * skew_y  # on faces y
-    tl.store(passed_pointer + at, xx * two_y - xy * two_x, mask=there)
-    tl.store(passed_pointer + across, yx * two_y - yy * two_x, mask=there)
-    tl.store(passed_pointer + across + element_size, xy * one_x - xx * one_y, mask=there)
-    tl.store(passed_pointer + across + 2 * element_size, yy * one_x - yx * one_y, mask=there)
+    f_one_x, f_one_y = xx * two_y - xy * two_x, yx * two_y - yy * two_x
+    f_two_x, f_two_y = xy * one_x - xx * one_y, yy * one_x - yx * one_y
+    return p, q, s, thickness, g, h, plastic, resisted, f_one_x, f_one_y, f_two_x, f_two_y
 
 
 @triton.jit
-def _node_kernel(
-    x_pointer,  # (2, J, I, b)
-    v_pointer,  # (2, J, I, b)
-    force_pointer,  # (2, J, I, b)
-    inverse_pointer,  # (2, J, I)
+def _load(pointer, at, size, there):
+    """Both components of a field, `size` apart."""
+    return tl.load(pointer + at, there, 0.0), tl.load(pointer + size + at, there, 0.0)
+
+
+@triton.jit
+def _store(pointer, at, size, x, y, there):
+    tl.store(pointer + at, x, there)
+    tl.store(pointer + size + at, y, there)
+
+
+@triton.jit
+def _gathered(left, right, local, before):
+    """Forces of elements on their left nodes, and of those on their left on the same nodes. (COLUMNS, BLOCKS)"""
+    return left + tl.where(local > 0, tl.gather(right, before, 0), 0.0)
+
+
+@triton.jit
+def _tile_kernel(
+    x_pointer, v_pointer, inverse_pointer,  # (2, J, I, b), (2, J, I, b) and (2, J, I)
+    p_pointer, q_pointer, s_pointer, thickness_pointer, hourglass_work_pointer, plastic_work_pointer,  # (e)
     hourglass_pointer,  # (2, e)
-    passed_pointer,  # (4, e)
+    passed_pointer,  # (4, 2, J, I, b): from tiles above a node, above on its left, below, below on its left
+    numbers, rows, columns, b, node_size, element_size,  # rows and columns of elements; J I b; e
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Elements of a tile, row by row from below, and its inner nodes."""
+    local = tl.arange(0, COLUMNS)[:, None]
+    column = tl.program_id(1) * COLUMNS + local
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[None, :]
+    there = (column < columns) & (block < b)  # (COLUMNS, BLOCKS), as all that follows
+    rightmost = there & ((local == COLUMNS - 1) | (column == columns - 1))
+    before = tl.broadcast_to(tl.maximum(local - 1, 0), (COLUMNS, BLOCKS))
+    start = tl.program_id(2) * ROWS
+    lowest = (start * columns + column) * b + block
+    corner, across = start * (columns + 1) + column, (rows + 1) * (columns + 1)
+    at, one, inverse = lowest, corner * b + block, inverse_pointer + corner  # element, lower left node, 1/mass
+    dt, nothing = tl.load(numbers), tl.zeros((COLUMNS, BLOCKS), tl.float64)
+    left_x, left_y, right_x, right_y = nothing, nothing, nothing, nothing  # forces on lower nodes, of the row below
+    plastic_work, hourglass_work = nothing, nothing
+    for row in range(ROWS):
+        four = one + (columns + 1) * b
+        x1, y1 = tl.load(x_pointer + one, there, 0.0), tl.load(x_pointer + node_size + one, there, 0.0)
+        u1, w1 = tl.load(v_pointer + one, there, 0.0), tl.load(v_pointer + node_size + one, there, 0.0)
+        x2, y2 = tl.load(x_pointer + one + b, there, 1.0), tl.load(x_pointer + node_size + one + b, there, 0.0)
+        u2, w2 = tl.load(v_pointer + one + b, there, 0.0), tl.load(v_pointer + node_size + one + b, there, 0.0)
+        x3, y3 = tl.load(x_pointer + four + b, there, 1.0), tl.load(x_pointer + node_size + four + b, there, 1.0)
+        u3, w3 = tl.load(v_pointer + four + b, there, 0.0), tl.load(v_pointer + node_size + four + b, there, 0.0)
+        x4, y4 = tl.load(x_pointer + four, there, 0.0), tl.load(x_pointer + node_size + four, there, 1.0)
+        u4, w4 = tl.load(v_pointer + four, there, 0.0), tl.load(v_pointer + node_size + four, there, 0.0)
+        g, h = tl.load(hourglass_pointer + at, there, 0.0), tl.load(hourglass_pointer + element_size + at, there, 0.0)
+        p, q, s, thickness, g, h, plastic, resisted, one_x, one_y, two_x, two_y = _deformed(
+            x1, y1, u1, w1, x2, y2, u2, w2, x3, y3, u3, w3, x4, y4, u4, w4, tl.load(p_pointer + at, there, 0.0),
+            tl.load(q_pointer + at, there, 0.0), tl.load(s_pointer + at, there, 0.0),
+            tl.load(thickness_pointer + at, there, 1.0), g, h, numbers,
+        )  # fmt: skip
+        tl.store(p_pointer + at, p, there)
+        tl.store(q_pointer + at, q, there)
+        tl.store(s_pointer + at, s, there)
+        tl.store(thickness_pointer + at, thickness, there)
+        _store(hourglass_pointer, at, element_size, g, h, there)
+        plastic_work, hourglass_work = plastic_work + plastic, hourglass_work + resisted
+        left_x, left_y = left_x + g - one_x, left_y + h - one_y
+        right_x, right_y = right_x - g - two_x, right_y - h - two_y
+        force_x, force_y = _gathered(left_x, right_x, local, before), _gathered(left_y, right_y, local, before)
+        inside = there & (local > 0) & (row > 0)
+        # positions and velocities once more, since kept from above they would fill registers
+        x1, y1 = tl.load(x_pointer + one, inside, 0.0), tl.load(x_pointer + node_size + one, inside, 0.0)
+        u1, w1 = tl.load(v_pointer + one, inside, 0.0), tl.load(v_pointer + node_size + one, inside, 0.0)
+        _store(x_pointer, one, node_size, x1 + dt * u1, y1 + dt * w1, inside)
+        by_x, by_y = tl.load(inverse, column < columns, 0.0), tl.load(inverse + across, column < columns, 0.0)
+        _store(v_pointer, one, node_size, u1 - dt * by_x * force_x, w1 - dt * by_y * force_y, inside)
+        _store(passed_pointer, one, node_size, force_x, force_y, there & ((local == 0) | (row == 0)))
+        _store(passed_pointer + 2 * node_size, one + b, node_size, right_x, right_y, rightmost)
+        left_x, left_y, right_x, right_y = two_x - g, two_y - h, one_x + g, one_y + h
+        one, at, inverse = four, at + columns * b, inverse + (columns + 1)
+    force_x, force_y = _gathered(left_x, right_x, local, before), _gathered(left_y, right_y, local, before)
+    _store(passed_pointer + 4 * node_size, one, node_size, force_x, force_y, there)
+    _store(passed_pointer + 6 * node_size, one + b, node_size, right_x, right_y, rightmost)
+    plastic_work += tl.load(plastic_work_pointer + lowest, there, 0.0)
+    hourglass_work += tl.load(hourglass_work_pointer + lowest, there, 0.0)
+    tl.store(plastic_work_pointer + lowest, plastic_work, there)
+    tl.store(hourglass_work_pointer + lowest, hourglass_work, there)
+
+
+@triton.jit
+def _border_kernel(
+    x_pointer, v_pointer, force_pointer,  # (2, J, I, b), the last for the top row only
+    inverse_pointer, passed_pointer,  # (2, J, I) and (4, 2, J, I, b)
     top_pointer,  # (2, I, b): velocities of the top row before it meets the die
-    numbers,
-    rows,  # of elements
-    columns,  # of elements
-    b,
-    node_size,
-    element_size,
-    LANES: tl.constexpr,
-):
-    at = tl.program_id(0) * LANES + tl.arange(0, LANES)
-    there = at < node_size
-    node, block = at // b, at % b
-    row, column = node // (columns + 1), node % (columns + 1)
-    above, below, right, left = row < rows, row > 0, column < columns, column > 0
-    first = (row * columns + column) * b + block  # the element of which this node is the lower left one
-    second = first - b
-    fourth = first - columns * b
-    third = fourth - b
-    is_first, is_second = there & above & right, there & above & left
-    is_third, is_fourth = there & below & left, there & below & right
-    dt = tl.load(numbers)
+    numbers, rows, columns, b, node_size,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, NODES: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """Nodes of rows between tiles, `level`, and then of columns between them, `upright`, that are in no such row."""
+    place, across = tl.program_id(1) * NODES + tl.arange(0, NODES)[:, None], (rows // ROWS + 1) * (columns + 1)
+    along, beyond = place >= across, place - across
+    row = tl.where(along, beyond % (rows + 1), place // (columns + 1) * ROWS)
+    column = tl.where(along, beyond // (rows + 1) * COLUMNS, place % (columns + 1))
+    level, known = row % ROWS == 0, column < columns + COLUMNS
+    column, upright = tl.minimum(column, columns), (column % COLUMNS == 0) | (column == columns)
+    above, below, right, left = row < rows, level & (row > 0), column < columns, upright & (column > 0)
+    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[None, :]
+    there = known & (along != level) & (block < b)  # (NODES, BLOCKS)
+    node = row * (columns + 1) + column
+    at, dt = node * b + block, tl.load(numbers)
     for axis in tl.static_range(2):
-        hourglass = hourglass_pointer + axis * element_size
-        one, two = passed_pointer + axis * element_size, passed_pointer + (2 + axis) * element_size
-        force = tl.load(hourglass + first, mask=is_first, other=0.0) - tl.load(one + first, mask=is_first, other=0.0)
-        force += tl.load(hourglass + third, mask=is_third, other=0.0) + tl.load(one + third, mask=is_third, other=0.0)
-        force -= tl.load(hourglass + second, mask=is_second, other=0.0)
-        force -= tl.load(two + second, mask=is_second, other=0.0)
-        force += tl.load(two + fourth, mask=is_fourth, other=0.0)
-        force -= tl.load(hourglass + fourth, mask=is_fourth, other=0.0)
         place = at + axis * node_size
-        v = tl.load(v_pointer + place, mask=there, other=0.0)
-        tl.store(x_pointer + place, tl.load(x_pointer + place, mask=there, other=0.0) + dt * v, mask=there)
-        inverse = tl.load(inverse_pointer + axis * (rows + 1) * (columns + 1) + node, mask=there, other=0.0)
-        v -= dt * inverse * force
-        tl.store(v_pointer + place, v, mask=there)
-        tl.store(force_pointer + place, force, mask=there)
-        to = top_pointer + axis * (columns + 1) * b + column * b + block
-        tl.store(to, v, mask=there & (row == rows))
+        force = tl.load(passed_pointer + place, there & above & right, 0.0)
+        force += tl.load(passed_pointer + 2 * node_size + place, there & above & left, 0.0)
+        force += tl.load(passed_pointer + 4 * node_size + place, there & below & right, 0.0)
+        force += tl.load(passed_pointer + 6 * node_size + place, there & below & left, 0.0)
+        v = tl.load(v_pointer + place, there, 0.0)
+        tl.store(x_pointer + place, tl.load(x_pointer + place, there, 0.0) + dt * v, there)
+        v -= dt * tl.load(inverse_pointer + axis * (rows + 1) * (columns + 1) + node, known, 0.0) * force
+        tl.store(v_pointer + place, v, there)
+        tl.store(force_pointer + place, force, there & (row == rows))
+        tl.store(top_pointer + (axis * (columns + 1) + column) * b + block, v, there & (row == rows))
 
 
 @triton.jit
@@ -236,32 +299,22 @@ def _edge(x1, y1, x2, y2, mass1, mass2, coefficients, knots, block, b, there, de
 
 @triton.jit
 def _contact_kernel(
-    x_pointer,  # (2, I, b), of the top row; components node_size apart
-    v_pointer,  # likewise
-    force_pointer,  # likewise
+    x_pointer, v_pointer, force_pointer,  # (2, I, b), of the top row; components node_size apart
     top_pointer,  # (2, I, b)
     mass_pointer,  # (I,)
     inverse_pointer,  # of the top row; components `inverse_size` apart
     depth_pointer,
-    die_work_pointer,  # (I, b)
-    impact_pointer,  # (I, b)
-    coefficients,  # (4 + KNOTS, b)
-    knots,  # (KNOTS,)
-    numbers,
-    columns,  # of nodes
-    b,
-    node_size,
-    inverse_size,
-    KNOTS: tl.constexpr,
-    PLACES: tl.constexpr,
-    LANES: tl.constexpr,
-):
+    die_work_pointer, impact_pointer,  # (I, b)
+    coefficients, knots,  # (4 + KNOTS, b) and (KNOTS,)
+    numbers, columns, b, node_size, inverse_size,  # columns of nodes
+    KNOTS: tl.constexpr, PLACES: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
     at = tl.program_id(0) * LANES + tl.arange(0, LANES)
     size = columns * b
     there = at < size
     column, block = at // b, at % b
-    dt, speed, allowance = tl.load(numbers), tl.load(numbers + 8), tl.load(numbers + 9)
-    start, end = tl.load(numbers + 10), tl.load(numbers + 11)
+    dt, speed, allowance = tl.load(numbers), tl.load(numbers + 9), tl.load(numbers + 10)
+    start, end = tl.load(numbers + 11), tl.load(numbers + 12)
     depth = tl.load(depth_pointer) + speed * dt
     has_left, has_right = there & (column > 0), there & (column < columns - 1)
     shift_x, shift_y, x, y = _met(
@@ -283,28 +336,22 @@ def _contact_kernel(
         x_left, y_left, x, y, mass_left, mass, coefficients, knots, block, b, has_left, depth, start, end, allowance,
         KNOTS, PLACES,
     )  # fmt: skip
-    shift_x += push_x * part
-    shift_y += push_y * part
+    shift_x, shift_y = shift_x + push_x * part, shift_y + push_y * part
     push_x, push_y, part, _ = _edge(
         x, y, x_right, y_right, mass, mass_right, coefficients, knots, block, b, has_right, depth, start, end,
         allowance, KNOTS, PLACES,
     )  # fmt: skip
-    shift_x += push_x * part
-    shift_y += push_y * part
+    shift_x, shift_y = shift_x + push_x * part, shift_y + push_y * part
     gained_x, gained_y = shift_x / dt, shift_y / dt
-    u = tl.load(top_pointer + at, mask=there, other=0.0)
-    w = tl.load(top_pointer + at + size, mask=there, other=0.0)
-    kick_x = tl.load(inverse_pointer + column, mask=there, other=0.0)
-    kick_x *= dt * tl.load(force_pointer + at, mask=there, other=0.0)
-    kick_y = tl.load(inverse_pointer + inverse_size + column, mask=there, other=0.0)
-    kick_y *= dt * tl.load(force_pointer + at + node_size, mask=there, other=0.0)
-    tl.store(v_pointer + at, u + gained_x, mask=there)
-    tl.store(v_pointer + at + node_size, w + gained_y, mask=there)
+    u, w = _load(top_pointer, at, size, there)
+    by_x, by_y = _load(inverse_pointer, column, inverse_size, there)
+    force_x, force_y = _load(force_pointer, at, node_size, there)
+    kick_x, kick_y = dt * by_x * force_x, dt * by_y * force_y
+    _store(v_pointer, at, node_size, u + gained_x, w + gained_y, there)
     work = -speed * mass * gained_y
     twice = mass * (gained_x * (2.0 * u + kick_x + gained_x) + gained_y * (2.0 * w + kick_y + gained_y))
-    tl.store(die_work_pointer + at, tl.load(die_work_pointer + at, mask=there, other=0.0) + work, mask=there)
-    lost = work - 0.5 * twice
-    tl.store(impact_pointer + at, tl.load(impact_pointer + at, mask=there, other=0.0) + lost, mask=there)
+    tl.store(die_work_pointer + at, tl.load(die_work_pointer + at, there, 0.0) + work, there)
+    tl.store(impact_pointer + at, tl.load(impact_pointer + at, there, 0.0) + work - 0.5 * twice, there)
 
 
 class FusedStep:
@@ -315,12 +362,13 @@ class FusedStep:
         self._blocks, self._travel = blocks, 0.0 if die is None else die.speed * dt
         numbers = [
             *(dt, material.mean_stiffness, material.shear_modulus, 1 / material.yield_stress),
-            *(2 * material.poisson_ratio / material.modulus, TINY),
+            *(6 * material.shear_modulus / material.mean_stiffness, 1 / material.mean_stiffness),
+            2 * material.poisson_ratio / material.modulus,
             *(part * material.modulus / 12, part * material.yield_stress / math.sqrt(32)),
             *((0.0,) * 4 if die is None else (die.speed, ALLOWANCE, die.start, die.end)),
         ]
         self._numbers = torch.tensor(numbers, dtype=torch.float64, device=blocks.x.device)
-        self._passed = blocks.x.new_empty(4, *blocks.p.shape)
+        self._passed = blocks.x.new_empty(4, *blocks.x.shape)
         self._top = torch.empty_like(blocks.x[:, -1])
 
     def __call__(self) -> None:
@@ -328,13 +376,17 @@ class FusedStep:
         rows, columns, b = blocks.p.shape
         node_size, element_size = blocks.x[0].numel(), blocks.p.numel()
         x, v, force = blocks.x, blocks.v, blocks.force
-        _element_kernel[(triton.cdiv(element_size, _LANES),)](
-            x, v, blocks.p, blocks.q, blocks.s, blocks.thickness, blocks.hourglass, blocks.hourglass_work,
-            blocks.plastic_work, self._passed, numbers, columns, b, node_size, element_size, LANES=_LANES,
+        height = max(k for k in range(1, _ROWS + 1) if rows % k == 0)
+        high, wide = rows // height, triton.cdiv(columns, _COLUMNS)
+        _tile_kernel[(triton.cdiv(b, _BLOCKS), wide, high)](
+            x, v, blocks.inverse_mass, blocks.p, blocks.q, blocks.s, blocks.thickness, blocks.hourglass_work,
+            blocks.plastic_work, blocks.hourglass, self._passed, numbers, rows, columns, b, node_size,
+            element_size, ROWS=height, COLUMNS=_COLUMNS, BLOCKS=_BLOCKS, num_warps=_WARPS,
         )  # fmt: skip
-        _node_kernel[(triton.cdiv(node_size, _LANES),)](
-            x, v, force, blocks.inverse_mass, blocks.hourglass, self._passed, self._top, numbers, rows, columns, b,
-            node_size, element_size, LANES=_LANES,
+        borders = (high + 1) * (columns + 1) + (wide + 1) * (rows + 1)
+        _border_kernel[(triton.cdiv(b, _LANES // _NODES), triton.cdiv(borders, _NODES))](
+            x, v, force, blocks.inverse_mass, self._passed, self._top, numbers, rows, columns, b, node_size,
+            ROWS=height, COLUMNS=_COLUMNS, NODES=_NODES, BLOCKS=_LANES // _NODES,
         )  # fmt: skip
         die = blocks.die
         if die is None:

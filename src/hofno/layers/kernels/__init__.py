@@ -1,9 +1,10 @@
-"""Fused kernels of the modern block on a plane, each beside the plain PyTorch function it equals.
+"""Fused kernels of both blocks on a plane, each beside the plain PyTorch function it equals.
 
 A block of width C <= 64 does so little arithmetic per number that its speed is that of memory, launches and elementwise
 work. `modern_block` then reads its activations along image rows and columns once each, keeps what lies between in
 registers, and computes it again in the backward pass (`narrow`). A wider block leaves the matrix products to the
-library and fuses what lies between them (`wide`). `mode_filter` multiplies a spectrum by one complex number for each
+library and fuses what lies between them (`wide`). `classic_block` does the same as a narrow one for the block of the
+original FNO of any few channels (`classic`). `mode_filter` multiplies a spectrum by one complex number for each
 mode and channel, for every other network.
 
 The `_plain` versions define the values and run everywhere; the fused ones take what `supported` accepts. Triton is
@@ -23,10 +24,13 @@ from torch.nn import functional
 NARROW_CHANNELS = (16, 32, 64)
 NARROW_HIDDEN = (16, 32, 64, 128, 256)
 WIDE_CHANNELS = range(128, 1025, 64)
-WIDE_ROW = 128  # longest image row of a wide block without tensor cores: 256 places are too many for a multiprocessor
+WIDE_WHOLE = 256  # channels of which a program has all at hand; of more it takes chunks, and only of short rows
+WIDE_TILE = 64  # points of a short image row
 LARGEST_ORDER = 8
 LARGEST_AXIS = 256
 LARGEST_KEPT = 128
+CLASSIC_CHANNELS = range(8, 65)
+NARROW_KEPT = 64  # wavenumbers of the last axis where a program holds its whole transform
 
 
 @lru_cache(maxsize=1)
@@ -51,6 +55,21 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
 
     `kept` counts the wavenumbers kept on each axis. bfloat16 autocast is taken, other casts are not.
     """
+    narrow = _narrow(x, hidden) and kept[1] <= NARROW_KEPT
+    return _plane_supported(x, order, kept) and (narrow or _wide(x))
+
+
+def classic_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
+    """Whether `classic_block` takes channel-last activations `x` of a block of this order; `kept` as in `supported`."""
+    return (
+        _plane_supported(x, order, kept)
+        and x.shape[-1] in CLASSIC_CHANNELS
+        and kept[1] <= NARROW_KEPT
+        and not (x.is_cuda and dot_precision(x) == "ieee")
+    )
+
+
+def _plane_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
     kind = x.device.type
     return (
         _runs_on(x)
@@ -58,8 +77,8 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
         and max(x.shape[1:3]) <= LARGEST_AXIS
         and len(kept) == 2
         and max(kept) <= LARGEST_KEPT
-        and (_narrow(x, hidden) or _wide(x))
         and 1 <= order <= LARGEST_ORDER
+        and not torch._C._are_functorch_transforms_active()
         and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16)
     )
 
@@ -69,7 +88,7 @@ def _narrow(x: Tensor, hidden: int) -> bool:
 
 
 def _wide(x: Tensor) -> bool:
-    return x.shape[-1] in WIDE_CHANNELS and (x.shape[2] <= WIDE_ROW or dot_precision(x) != "ieee")
+    return x.shape[-1] in WIDE_CHANNELS and (x.shape[-1] <= WIDE_WHOLE or x.shape[2] <= WIDE_TILE)
 
 
 def dot_precision(x: Tensor) -> str:
@@ -124,9 +143,11 @@ def modern_block(
     from hofno.layers.kernels.narrow import NarrowBlock
     from hofno.layers.kernels.transforms import transforms_of
     from hofno.layers.kernels.wide import WideBlock
+    from hofno.layers.kernels.wide_rows import tile_for
 
-    block = NarrowBlock if _narrow(x, up_bias.numel()) else WideBlock
-    transforms = transforms_of(matrices)
+    narrow = _narrow(x, up_bias.numel())
+    block = NarrowBlock if narrow else WideBlock
+    transforms = transforms_of(matrices, None if narrow else tile_for(x.shape[2], x.shape[3]))
     return block.apply(  # pyright: ignore[reportReturnType]
         x, gain1, weight, bias, filter_, offset, gain2, up, up_bias, down, down_bias, transforms, eps
     )
@@ -148,18 +169,72 @@ def modern_block_plain(
     eps: float,
 ) -> Tensor:
     """What `modern_block` computes, in plain PyTorch and any dtype."""
-    last, last_inverse, leading, leading_inverse = (m.to(x.dtype) for m in matrices)
-    batch, n1, _, channels = x.shape
+    h = rms_norm_plain(x, gain1, eps)
+    v = x + _filtered_product_plain(h, weight, bias, filter_, offset, matrices)
+    hidden = functional.gelu(functional.linear(rms_norm_plain(v, gain2, eps), up, up_bias))  # (..., H)
+    return v + functional.linear(hidden, down, down_bias)
+
+
+def classic_block(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    filter_: Tensor,
+    offset: Tensor | None,
+    skip: Tensor,
+    skip_bias: Tensor,
+    matrices: tuple[Tensor, Tensor, Tensor, Tensor],
+    gelu: bool,
+) -> Tensor:
+    """gelu(W x + b + F^-1 filter F prod_i (A_i x + a_i)), or the same without the gelu, fused.
+
+    Shapes and types as for `modern_block`: the A_i are stacked in weight (order*C, C), the a_i in bias (order*C,), W is
+    skip (C, C), b skip_bias (C,); the filter is (K, M, C, 2), or (K, M, C, C, 2) with the input channel first.
+    """
+    from hofno.layers.kernels.classic import FusedClassicBlock
+
+    return FusedClassicBlock.apply(  # pyright: ignore[reportReturnType]
+        x, weight, bias, filter_, offset, skip, skip_bias, matrices, gelu
+    )
+
+
+def classic_block_plain(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    filter_: Tensor,
+    offset: Tensor | None,
+    skip: Tensor,
+    skip_bias: Tensor,
+    matrices: tuple[Tensor, Tensor, Tensor, Tensor],
+    gelu: bool,
+) -> Tensor:
+    """What `classic_block` computes, in plain PyTorch and any dtype."""
+    filtered = _filtered_product_plain(x, weight, bias, filter_, offset, matrices)
+    u = functional.linear(x, skip, skip_bias) + filtered
+    return functional.gelu(u) if gelu else u
+
+
+def _filtered_product_plain(
+    h: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    filter_: Tensor,
+    offset: Tensor | None,
+    matrices: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> Tensor:
+    """F^-1 filter F prod_i (W_i h + b_i), (b, n1, n2, C)."""
+    last, last_inverse, leading, leading_inverse = (m.to(h.dtype) for m in matrices)
+    batch, n1, _, channels = h.shape
     kept, m = filter_.shape[:2]
-    stacked = functional.linear(rms_norm_plain(x, gain1, eps), weight, bias)  # (..., order*C)
+    stacked = functional.linear(h, weight, bias)  # (..., order*C)
     product = stacked.unflatten(-1, (-1, channels)).prod(dim=-2)
     s = (last @ product).reshape(batch, 2 * n1, m * channels)
     spectrum = (leading @ s).reshape(batch, 2, kept, m, channels)
-    spectrum = mode_filter_plain(spectrum if offset is None else spectrum + offset, filter_)
+    spectrum = spectrum if offset is None else spectrum + offset
+    spectrum = mode_filter_plain(spectrum, filter_) if filter_.dim() == 4 else mode_mix_plain(spectrum, filter_)
     s = leading_inverse @ spectrum.reshape(batch, 2 * kept, m * channels)
-    v = x + last_inverse @ s.reshape(batch, n1, 2 * m, channels)
-    hidden = functional.gelu(functional.linear(rms_norm_plain(v, gain2, eps), up, up_bias))  # (..., H)
-    return v + functional.linear(hidden, down, down_bias)
+    return last_inverse @ s.reshape(batch, n1, 2 * m, channels)
 
 
 def mode_filter(spectrum: Tensor, weight: Tensor) -> Tensor:
@@ -183,3 +258,11 @@ def mode_filter_plain(spectrum: Tensor, weight: Tensor) -> Tensor:
         ),
         dim=1,
     )
+
+
+def mode_mix_plain(spectrum: Tensor, weight: Tensor) -> Tensor:
+    """Multiply every mode, (B, 2, K.., C), by a complex matrix of its own, (K.., C, C, 2) with the input first."""
+    real, imaginary = spectrum.unbind(dim=1)  # (B, K.., C) each
+    mixed = torch.einsum("b...c,...cor->rb...o", real, weight), torch.einsum("b...c,...cor->rb...o", imaginary, weight)
+    (real_real, real_imaginary), (imaginary_real, imaginary_imaginary) = mixed
+    return torch.stack((real_real - imaginary_imaginary, real_imaginary + imaginary_real), dim=1)

@@ -67,15 +67,20 @@ def normal_law(v):
 
 @dataclass(frozen=True, kw_only=True)
 class Tile:
-    """Whole image rows that one program takes: `rows` of them, `width` points each, in `points` places."""
+    """Whole image rows that one program takes: `rows` of them, `width` points each, in `blocks` of `points` places."""
 
     rows: int
     width: int
     points: int
+    blocks: int = 1
 
     @property
     def filled(self) -> int:
         return self.rows * self.width
+
+    @property
+    def places(self) -> int:
+        return self.blocks * self.points
 
     def count(self, image_rows: int) -> int:
         """How many tiles cover so many image rows."""

@@ -11,6 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.layers.kernels._common import blocks_of, normal_law, triton_type
+from hofno.layers.kernels.sums import sum_rows
 
 ROWS, COLUMNS = 64, 128
 GRAD_ROWS, TURNS = 32, 8
@@ -120,4 +121,4 @@ def gelu_grad_(x: Tensor, bias: Tensor, grad: Tensor) -> Tensor:
         EXACT=x.dtype == torch.float32,
         num_warps=8,
     )
-    return bias_grad.sum(0)
+    return sum_rows(bias_grad)

@@ -1,10 +1,18 @@
-"""The middle of a block, along image columns: s -> F^-1 (w * F s) for one mode of the last axis at a time.
+r"""The middle of a block, along image columns: s -> A (w * F s) for every mode of the last axis.
 
-F and its inverse are the truncated transforms of the leading axis as real matrices; w is one complex number for each
-mode and channel. With g the gradient of the result and h = F^-T g: dw = sum_b conj(F s) h and ds = F^T (conj(w) h).
-Where the domain is padded, `offset` is the spectrum of what the product is outside; it is added to F s. All of this is
-one kernel where the matrices are small enough to be read by every program, and library products around the filter else.
-Layouts: s (b, n1, 2, M, C) from the last axis' transform, spectrum (b, 2, K, M, C), w (K, M, C, 2).
+F and A are the truncated transform of the leading axis and its inverse, complex matrices (K, n1) and (n1, K); w is one
+complex number for each mode and channel. Wavenumbers come in pairs +k, -k, whose rows are conjugate, C - iS and C + iS:
+
+    c = C s,   z = S s,     (F s)_+ = c - iz,   (F s)_- = c + iz          C, S real, of half the rows
+    A t = C' (t_+ + t_-) + S' i (t_+ - t_-)
+
+so that each way is one real library product [C; S] of half the arithmetic, and one kernel between them combines,
+filters and separates again. With g the gradient of the result, h_+- follow from [C'; S']^T g as F s does from [C; S] s;
+then dw = sum_b conj(F s) h and ds = [C; S]^T of conj(w) h, separated. Where the domain is padded, `offset` is the
+spectrum of what the product is outside; it is added to F s.
+
+Layouts: s (b, n1, 2, M, C) from the last axis' transform, w (K, M, C, 2), offset (2, K, M, C), and by pairs
+(b, 2R, 2, M, C): first R rows of C, then R of S, real and imaginary parts.
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
@@ -12,209 +20,247 @@ Layouts: s (b, n1, 2, M, C) from the last axis' transform, spectrum (b, 2, K, M,
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import dot, power_of_two
-from hofno.layers.kernels.mode_product import multiply, multiply_grads
+from hofno.layers.kernels._common import blocks_of, power_of_two
 from hofno.layers.precision import full_precision
 from hofno.transforms.fourier import left_product
 
-TILE = 2**13  # numbers of a program's columns, channels times lines
-LARGEST_MATRIX = 2**14  # numbers of F that every program may read, with its places filled up
-REGISTERS = 168  # of a thread, so that three programs share a multiprocessor
+FILLED = 4  # pairs are a multiple of this
+BLOCK = 512  # modes of the last axis and channels of a program
+GRAD_BLOCK, SAMPLES = 64, 4
 
 
 @triton.jit
-def _forward_kernel(
-    s_pointer,  # (B, LINES, M, C), LINES = (n1, re/im)
-    transform_pointer,  # (2*KEPT, LINES)
-    inverse_pointer,  # (LINES, 2*KEPT)
-    weight_pointer,  # (KEPT, M, C, 2)
-    offset_pointer,  # (2, KEPT, M, C)
-    spectrum_pointer,  # (B, 2, KEPT, M, C)
-    out_pointer,  # (B, LINES, M, C)
-    PADDED: tl.constexpr,
-    LINES: tl.constexpr,
-    LINE_PLACES: tl.constexpr,
-    KEPT: tl.constexpr,
-    KEPT_PLACES: tl.constexpr,
-    M: tl.constexpr,
-    C: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    sample, mode = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    lines, k = tl.arange(0, LINE_PLACES), tl.arange(0, KEPT_PLACES)
-    channels = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
-    line, kept = lines < LINES, k < KEPT
-    both = kept[:, None] & line[None, :]
-    at = sample * (LINES * M * C) + (lines[:, None] * M + mode) * C + channels[None, :]
-    s = tl.load(s_pointer + at, mask=line[:, None], other=0.0)
-    square = k[:, None] * LINES + lines[None, :]  # reads F, (KEPT, LINES)
-    real = dot(tl.load(transform_pointer + square, mask=both, other=0.0), s, PRECISION)
-    imaginary = dot(tl.load(transform_pointer + KEPT * LINES + square, mask=both, other=0.0), s, PRECISION)
-    modes = (k[:, None] * M + mode) * C + channels[None, :]
-    if PADDED:
-        real += tl.load(offset_pointer + modes, mask=kept[:, None], other=0.0)
-        imaginary += tl.load(offset_pointer + KEPT * M * C + modes, mask=kept[:, None], other=0.0)
-    to = sample * (2 * KEPT * M * C) + modes
-    tl.store(spectrum_pointer + to, real, mask=kept[:, None])
-    tl.store(spectrum_pointer + KEPT * M * C + to, imaginary, mask=kept[:, None])
-    weight_real = tl.load(weight_pointer + 2 * modes, mask=kept[:, None], other=0.0)
-    weight_imaginary = tl.load(weight_pointer + 2 * modes + 1, mask=kept[:, None], other=0.0)
-    out_real = weight_real * real - weight_imaginary * imaginary
-    out_imaginary = weight_imaginary * real + weight_real * imaginary
-    slender = lines[:, None] * (2 * KEPT) + k[None, :]  # reads F^-1, (LINES, KEPT)
-    mask = line[:, None] & kept[None, :]
-    out = dot(tl.load(inverse_pointer + slender, mask=mask, other=0.0), out_real, PRECISION)
-    inverse = tl.load(inverse_pointer + KEPT + slender, mask=mask, other=0.0)
-    out = dot(inverse, out_imaginary, PRECISION, acc=out)
-    tl.store(out_pointer + at, out, mask=line[:, None])
+def _combined(pointer, at, inside, N: tl.constexpr, PAIRS: tl.constexpr):
+    """c - iz and c + iz, real and imaginary, of what lies by pairs."""
+    c_real = tl.load(pointer + at, mask=inside, other=0.0)
+    c_imaginary = tl.load(pointer + N + at, mask=inside, other=0.0)
+    z_real = tl.load(pointer + PAIRS * 2 * N + at, mask=inside, other=0.0)
+    z_imaginary = tl.load(pointer + (PAIRS * 2 + 1) * N + at, mask=inside, other=0.0)
+    return c_real + z_imaginary, c_imaginary - z_real, c_real - z_imaginary, c_imaginary + z_real
 
 
 @triton.jit
-def _backward_kernel(
-    spectrum_pointer,  # (B, 2, KEPT, M, C)
-    transform_pointer,  # (LINES, 2*KEPT), transposed
-    inverse_pointer,  # (2*KEPT, LINES), transposed
-    weight_pointer,  # (KEPT, M, C, 2)
-    out_grad_pointer,  # (B, LINES, M, C)
-    s_grad_pointer,  # (B, LINES, M, C)
-    weight_grad_pointer,  # (B, 2, KEPT, M, C)
-    offset_grad_pointer,  # (B, 2, KEPT, M, C)
-    PADDED: tl.constexpr,
-    LINES: tl.constexpr,
-    LINE_PLACES: tl.constexpr,
-    KEPT: tl.constexpr,
-    KEPT_PLACES: tl.constexpr,
-    M: tl.constexpr,
-    C: tl.constexpr,
-    CHUNK: tl.constexpr,
-    PRECISION: tl.constexpr,
-):
-    sample, mode = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    lines, k = tl.arange(0, LINE_PLACES), tl.arange(0, KEPT_PLACES)
-    channels = tl.program_id(2) * CHUNK + tl.arange(0, CHUNK)
-    line, kept = lines < LINES, k < KEPT
-    both = kept[:, None] & line[None, :]
-    at = sample * (LINES * M * C) + (lines[:, None] * M + mode) * C + channels[None, :]
-    g = tl.load(out_grad_pointer + at, mask=line[:, None], other=0.0)
-    square = k[:, None] * LINES + lines[None, :]  # (KEPT, LINES)
-    h_real = dot(tl.load(inverse_pointer + square, mask=both, other=0.0), g, PRECISION)
-    h_imaginary = dot(tl.load(inverse_pointer + KEPT * LINES + square, mask=both, other=0.0), g, PRECISION)
-    modes = (k[:, None] * M + mode) * C + channels[None, :]
-    here = sample * (2 * KEPT * M * C) + modes
-    real = tl.load(spectrum_pointer + here, mask=kept[:, None], other=0.0)
-    imaginary = tl.load(spectrum_pointer + KEPT * M * C + here, mask=kept[:, None], other=0.0)
-    tl.store(weight_grad_pointer + here, real * h_real + imaginary * h_imaginary, mask=kept[:, None])
-    tl.store(weight_grad_pointer + KEPT * M * C + here, real * h_imaginary - imaginary * h_real, mask=kept[:, None])
-    weight_real = tl.load(weight_pointer + 2 * modes, mask=kept[:, None], other=0.0)
-    weight_imaginary = tl.load(weight_pointer + 2 * modes + 1, mask=kept[:, None], other=0.0)
-    s_real = weight_real * h_real + weight_imaginary * h_imaginary
-    s_imaginary = weight_real * h_imaginary - weight_imaginary * h_real
+def _separate(pointer, at, inside, plus_real, plus_imaginary, minus_real, minus_imaginary, N: tl.constexpr,
+              PAIRS: tl.constexpr):  # fmt: skip
+    """Write t_+ + t_- and i (t_+ - t_-) by pairs."""
+    tl.store(pointer + at, plus_real + minus_real, mask=inside)
+    tl.store(pointer + N + at, plus_imaginary + minus_imaginary, mask=inside)
+    tl.store(pointer + PAIRS * 2 * N + at, minus_imaginary - plus_imaginary, mask=inside)
+    tl.store(pointer + (PAIRS * 2 + 1) * N + at, plus_real - minus_real, mask=inside)
+
+
+@triton.jit
+def _weight(weight_pointer, row, places, inside, N: tl.constexpr):
+    """w of a wavenumber; 0 where there is none."""
+    at = 2 * (row * N + places)
+    there = inside & (row >= 0)
+    return tl.load(weight_pointer + at, mask=there, other=0.0), tl.load(weight_pointer + at + 1, mask=there, other=0.0)
+
+
+@triton.jit
+def _offset(offset_pointer, row, places, inside, KEPT: tl.constexpr, N: tl.constexpr, PADDED: tl.constexpr):
+    at, there = row * N + places, inside & (row >= 0)
+    real, imaginary = places * 0.0, places * 0.0
     if PADDED:
-        tl.store(offset_grad_pointer + here, s_real, mask=kept[:, None])
-        tl.store(offset_grad_pointer + KEPT * M * C + here, s_imaginary, mask=kept[:, None])
-    slender = lines[:, None] * (2 * KEPT) + k[None, :]  # (LINES, KEPT)
-    mask = line[:, None] & kept[None, :]
-    s_grad = dot(tl.load(transform_pointer + slender, mask=mask, other=0.0), s_real, PRECISION)
-    transform = tl.load(transform_pointer + KEPT + slender, mask=mask, other=0.0)
-    s_grad = dot(transform, s_imaginary, PRECISION, acc=s_grad)
-    tl.store(s_grad_pointer + at, s_grad, mask=line[:, None])
+        real = tl.load(offset_pointer + at, mask=there, other=0.0)
+        imaginary = tl.load(offset_pointer + KEPT * N + at, mask=there, other=0.0)
+    return real, imaginary
 
 
-def _sizes(s: Tensor, weight: Tensor) -> dict[str, int]:
-    lines, kept, m, c = 2 * s.shape[1], *weight.shape[:3]
-    places = max(16, power_of_two(lines))
-    return {
-        "LINES": lines,
-        "LINE_PLACES": places,
-        "KEPT": kept,
-        "KEPT_PLACES": max(16, power_of_two(kept)),
-        "M": m,
-        "C": c,
-        "CHUNK": math.gcd(c, max(16, min(64, TILE // places))),
-    }
+@triton.jit
+def _filter_kernel(
+    pairs_pointer,  # (B, 2*PAIRS, 2, N): [C; S] s
+    weight_pointer,  # (KEPT, N, 2)
+    offset_pointer,  # (2, KEPT, N)
+    rows_pointer,  # (2, PAIRS): places of +k and -k among the wavenumbers, -1 for none
+    out_pointer,  # (B, 2*PAIRS, 2, N)
+    PADDED: tl.constexpr,
+    KEPT: tl.constexpr,
+    PAIRS: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    sample, pair = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    places = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < N
+    plus, minus = tl.load(rows_pointer + pair), tl.load(rows_pointer + PAIRS + pair)
+    at = (sample * (2 * PAIRS) + pair) * (2 * N) + places
+    plus_real, plus_imaginary, minus_real, minus_imaginary = _combined(pairs_pointer, at, inside, N, PAIRS)
+    if PADDED:
+        more_real, more_imaginary = _offset(offset_pointer, plus, places, inside, KEPT, N, PADDED)
+        plus_real, plus_imaginary = plus_real + more_real, plus_imaginary + more_imaginary
+        more_real, more_imaginary = _offset(offset_pointer, minus, places, inside, KEPT, N, PADDED)
+        minus_real, minus_imaginary = minus_real + more_real, minus_imaginary + more_imaginary
+    w_real, w_imaginary = _weight(weight_pointer, plus, places, inside, N)
+    u_real, u_imaginary = _weight(weight_pointer, minus, places, inside, N)
+    _separate(
+        out_pointer, at, inside,
+        w_real * plus_real - w_imaginary * plus_imaginary, w_imaginary * plus_real + w_real * plus_imaginary,
+        u_real * minus_real - u_imaginary * minus_imaginary, u_imaginary * minus_real + u_real * minus_imaginary,
+        N, PAIRS,
+    )  # fmt: skip
 
 
-def _fuses(sizes: dict[str, int]) -> bool:
-    return sizes["LINE_PLACES"] * sizes["KEPT_PLACES"] <= LARGEST_MATRIX
+@triton.jit
+def _filter_grad_kernel(
+    pairs_pointer,  # (B, 2*PAIRS, 2, N): [C; S] s
+    weight_pointer,  # (KEPT, N, 2)
+    offset_pointer,  # (2, KEPT, N)
+    rows_pointer,  # (2, PAIRS)
+    grad_pointer,  # (B, 2*PAIRS, 2, N): [C'; S']^T g
+    pairs_grad_pointer,  # (B, 2*PAIRS, 2, N)
+    weight_grad_pointer,  # (KEPT, N, 2)
+    offset_grad_pointer,  # (2, KEPT, N)
+    sample_count,
+    PADDED: tl.constexpr,
+    KEPT: tl.constexpr,
+    PAIRS: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SAMPLES: tl.constexpr,
+    TURNS: tl.constexpr,
+):
+    pair = tl.program_id(0)
+    places = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = places < N
+    plus, minus = tl.load(rows_pointer + pair), tl.load(rows_pointer + PAIRS + pair)
+    w_real, w_imaginary = _weight(weight_pointer, plus, places, inside, N)
+    u_real, u_imaginary = _weight(weight_pointer, minus, places, inside, N)
+    more_real, more_imaginary = _offset(offset_pointer, plus, places, inside, KEPT, N, PADDED)
+    less_real, less_imaginary = _offset(offset_pointer, minus, places, inside, KEPT, N, PADDED)
+    zero = tl.full((SAMPLES, BLOCK), 0.0, tl.float32)
+    dw_real, dw_imaginary, du_real, du_imaginary = zero, zero, zero, zero
+    dp_real, dp_imaginary, dm_real, dm_imaginary = zero, zero, zero, zero
+    for turn in range(TURNS):
+        sample = (turn * SAMPLES + tl.arange(0, SAMPLES)).to(tl.int64)
+        at = (sample * (2 * PAIRS) + pair)[:, None] * (2 * N) + places[None, :]
+        there = (sample < sample_count)[:, None] & inside[None, :]
+        plus_real, plus_imaginary, minus_real, minus_imaginary = _combined(pairs_pointer, at, there, N, PAIRS)
+        if PADDED:
+            plus_real, plus_imaginary = plus_real + more_real[None, :], plus_imaginary + more_imaginary[None, :]
+            minus_real, minus_imaginary = minus_real + less_real[None, :], minus_imaginary + less_imaginary[None, :]
+        h_real, h_imaginary, j_real, j_imaginary = _combined(grad_pointer, at, there, N, PAIRS)
+        dw_real += plus_real * h_real + plus_imaginary * h_imaginary
+        dw_imaginary += plus_real * h_imaginary - plus_imaginary * h_real
+        du_real += minus_real * j_real + minus_imaginary * j_imaginary
+        du_imaginary += minus_real * j_imaginary - minus_imaginary * j_real
+        p_real = w_real[None, :] * h_real + w_imaginary[None, :] * h_imaginary
+        p_imaginary = w_real[None, :] * h_imaginary - w_imaginary[None, :] * h_real
+        m_real = u_real[None, :] * j_real + u_imaginary[None, :] * j_imaginary
+        m_imaginary = u_real[None, :] * j_imaginary - u_imaginary[None, :] * j_real
+        _separate(pairs_grad_pointer, at, there, p_real, p_imaginary, m_real, m_imaginary, N, PAIRS)
+        if PADDED:
+            dp_real, dp_imaginary = dp_real + p_real, dp_imaginary + p_imaginary
+            dm_real, dm_imaginary = dm_real + m_real, dm_imaginary + m_imaginary
+    to_plus, to_minus = plus * N + places, minus * N + places
+    has_minus = inside & (minus >= 0)
+    has_plus = inside & (plus >= 0)
+    tl.store(weight_grad_pointer + 2 * to_plus, tl.sum(dw_real, axis=0), mask=has_plus)
+    tl.store(weight_grad_pointer + 2 * to_plus + 1, tl.sum(dw_imaginary, axis=0), mask=has_plus)
+    tl.store(weight_grad_pointer + 2 * to_minus, tl.sum(du_real, axis=0), mask=has_minus)
+    tl.store(weight_grad_pointer + 2 * to_minus + 1, tl.sum(du_imaginary, axis=0), mask=has_minus)
+    if PADDED:
+        tl.store(offset_grad_pointer + to_plus, tl.sum(dp_real, axis=0), mask=has_plus)
+        tl.store(offset_grad_pointer + KEPT * N + to_plus, tl.sum(dp_imaginary, axis=0), mask=has_plus)
+        tl.store(offset_grad_pointer + to_minus, tl.sum(dm_real, axis=0), mask=has_minus)
+        tl.store(offset_grad_pointer + KEPT * N + to_minus, tl.sum(dm_imaginary, axis=0), mask=has_minus)
 
 
-def forward(
-    s: Tensor, transform: Tensor, inverse: Tensor, weight: Tensor, offset: Tensor | None, precision: str
-) -> tuple[Tensor, Tensor]:
-    """The filtered s (b, n1, 2M, C) and its spectrum (b, 2, K, M, C), which the backward pass wants.
+class Columns(NamedTuple):
+    """The real matrices of a leading axis, and which wavenumbers make its pairs.
 
-    `transform` is F (2K, 2 n1), `inverse` F^-1 (2 n1, 2K), `offset` (2, K, M, C).
+    Pairs are filled up to a multiple of FILLED and lie along memory, as fast library products want.
     """
-    sizes = _sizes(s, weight)
-    batch, (kept, m, c) = s.shape[0], weight.shape[:3]
-    if not _fuses(sizes):
-        with full_precision(s):
-            spectrum = left_product(transform, s.view(batch, -1, m * c)).view(batch, 2, kept, m, c)
-            spectrum = spectrum if offset is None else spectrum.add_(offset)
-            out = left_product(inverse, multiply(spectrum, weight).view(batch, 2 * kept, m * c))
-        return out.view_as(s), spectrum
-    spectrum, out = s.new_empty(batch, 2, kept, m, c), torch.empty_like(s)
-    _forward_kernel[(batch, m, c // sizes["CHUNK"])](
-        s,
-        transform,
-        inverse,
-        weight,
-        weight if offset is None else offset.contiguous(),
-        spectrum,
-        out,
-        PADDED=offset is not None,
-        **sizes,
-        PRECISION=precision,
-        num_warps=4,
-        num_stages=1,
-        maxnreg=REGISTERS,
-    )
-    return out, spectrum
+
+    into: Tensor  # [C; S]^T, (n1, 2R)
+    back: Tensor  # [C', S'], (n1, 2R)
+    rows: Tensor  # (2, R), int32: places of +k and -k among the K wavenumbers, -1 for none
+    kept: int  # K
+
+
+def columns_of(leading: Tensor, inverse: Tensor) -> Columns:
+    """From the real matrices (2K, 2 n1) and (2 n1, 2K): points have (re, im) by turns, modes all re and then all im."""
+    kept, points = (n // 2 for n in leading.shape)
+    real, imaginary = leading.view(2, kept, points, 2)[..., 0].double().cpu()  # F, (K, n1)
+    back_real, back_imaginary = inverse.view(points, 2, 2, kept)[:, :, 0].permute(1, 2, 0).double().cpu()  # A^T
+    unlike = (real[:, None] - real).abs().amax(-1) + (imaginary[:, None] + imaginary).abs().amax(-1)
+    conjugate = unlike < 1e-3 * real.abs().max()
+    plus, minus, taken = [], [], set[int]()
+    for k in range(kept):
+        if k in taken:
+            continue
+        partner = next((j for j in range(k + 1, kept) if conjugate[k, j] and j not in taken), -1)
+        taken |= {k, partner}
+        plus.append(k)
+        minus.append(partner)
+    count = FILLED * blocks_of(len(plus), FILLED)
+    into, back = real.new_zeros(2, 2, count, points)
+    into[:, : len(plus)] = torch.stack((real[plus], -imaginary[plus]))
+    back[:, : len(plus)] = torch.stack((back_real[plus], back_imaginary[plus]))
+    none = [-1] * (count - len(plus))
+    rows = torch.tensor([plus + none, minus + none], dtype=torch.int32, device=leading.device)
+    into, back = (m.flatten(0, 1).T.to(leading).contiguous() for m in (into, back))
+    return Columns(into, back, rows, kept)
+
+
+def forward(s: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The filtered s (b, n1, 2M, C), and [C; S] s (b, 2R, 2M, C), which the backward pass wants."""
+    batch, n = s.shape[0], weight.shape[1] * weight.shape[2]
+    with full_precision(s):
+        pairs = left_product(columns.into.T, s.view(batch, -1, 2 * n))
+        out = torch.empty_like(pairs)
+        count = columns.rows.shape[1]
+        _filter_kernel[(batch, count, blocks_of(n, min(BLOCK, power_of_two(n))))](
+            pairs,
+            weight,
+            weight if offset is None else offset.contiguous(),
+            columns.rows,
+            out,
+            PADDED=offset is not None,
+            KEPT=columns.kept,
+            PAIRS=count,
+            N=n,
+            BLOCK=min(BLOCK, power_of_two(n)),
+            num_warps=4,
+        )
+        return left_product(columns.back, out).view_as(s), pairs
 
 
 def backward(
-    spectrum: Tensor,
-    transform: Tensor,
-    inverse: Tensor,
-    weight: Tensor,
-    out_grad: Tensor,
-    padded: bool,
-    precision: str,
+    pairs: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None, out_grad: Tensor
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Gradients of s, of the weight and of the offset; the matrices are transposed, F^T (2 n1, 2K), F^-T (2K, 2 n1)."""
-    sizes = _sizes(out_grad, weight)
-    batch, (kept, m, c) = out_grad.shape[0], weight.shape[:3]
-    if not _fuses(sizes):
-        with full_precision(out_grad):
-            h = left_product(inverse, out_grad.view(batch, -1, m * c)).view_as(spectrum)
-            spectrum_grad, weight_grad = multiply_grads(spectrum, weight, h)
-            s_grad = left_product(transform, spectrum_grad.view(batch, 2 * kept, m * c)).view_as(out_grad)
-        return s_grad, weight_grad, spectrum_grad.sum(0) if padded else None
-    s_grad, weight_grad = torch.empty_like(out_grad), torch.empty_like(spectrum)
-    offset_grad = torch.empty_like(spectrum) if padded else None
-    _backward_kernel[(batch, m, c // sizes["CHUNK"])](
-        spectrum,
-        transform,
-        inverse,
-        weight,
-        out_grad,
-        s_grad,
-        weight_grad,
-        weight_grad if offset_grad is None else offset_grad,
-        PADDED=padded,
-        **sizes,
-        PRECISION=precision,
-        num_warps=4,
-        num_stages=1,
-        maxnreg=REGISTERS,
-    )
-    offset_total = None if offset_grad is None else offset_grad.sum(0)
-    return s_grad, weight_grad.sum(0).movedim(0, -1).contiguous(), offset_total
+    """Gradients of s, of the weight and of the offset."""
+    batch, n = out_grad.shape[0], weight.shape[1] * weight.shape[2]
+    pairs_grad, weight_grad = torch.empty_like(pairs), torch.empty_like(weight)
+    offset_grad = None if offset is None else offset.new_empty(*offset.shape)
+    with full_precision(out_grad):
+        grad = left_product(columns.back.T, out_grad.view(batch, -1, 2 * n))
+        count, block = columns.rows.shape[1], min(GRAD_BLOCK, power_of_two(n))
+        _filter_grad_kernel[(count, blocks_of(n, block))](
+            pairs,
+            weight,
+            weight if offset is None else offset.contiguous(),
+            columns.rows,
+            grad,
+            pairs_grad,
+            weight_grad,
+            weight_grad if offset_grad is None else offset_grad,
+            batch,
+            PADDED=offset is not None,
+            KEPT=columns.kept,
+            PAIRS=count,
+            N=n,
+            BLOCK=block,
+            SAMPLES=SAMPLES,
+            TURNS=blocks_of(batch, SAMPLES),
+            num_warps=4,
+        )
+        s_grad = left_product(columns.into, pairs_grad).view_as(out_grad)
+    return s_grad, weight_grad, offset_grad

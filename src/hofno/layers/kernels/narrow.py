@@ -52,16 +52,16 @@ class NarrowBlock(torch.autograd.Function):
         t = transforms
         with on_device_of(x):
             s = rows_in.forward(x, gain1, weight, bias, t.rows_in, t.tile, t.kept, eps, precision)
-            s, spectrum = columns.forward(s, t.columns, t.columns_inverse, filter_, offset, precision)
+            s, pairs = columns.forward(s, t.columns, filter_, offset)
             y = rows_out.forward(x, s, t.rows_out, gain2, up, up_bias, down, down_bias, t.tile, eps, precision)
-        ctx.save_for_backward(x, spectrum, s, gain1, weight, bias, filter_, gain2, up, up_bias, down)
-        ctx.transforms, ctx.eps, ctx.precision, ctx.padded = transforms, eps, precision, offset is not None
+        ctx.save_for_backward(x, pairs, offset, s, gain1, weight, bias, filter_, gain2, up, up_bias, down)
+        ctx.transforms, ctx.eps, ctx.precision = transforms, eps, precision
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
-        x, spectrum, s, gain1, weight, bias, filter_, gain2, up, up_bias, down = ctx.saved_tensors
+        x, pairs, offset, s, gain1, weight, bias, filter_, gain2, up, up_bias, down = ctx.saved_tensors
         t, eps, precision = ctx.transforms, ctx.eps, ctx.precision
         y_grad = y_grad.contiguous()
         with on_device_of(x):
@@ -70,15 +70,7 @@ class NarrowBlock(torch.autograd.Function):
             )
             up_grad, up_bias_grad, gain2_grad = scaled_linear_grads(out.u, out.unit, gain2, up, precision)
             down_grad, down_bias_grad = linear_grads(out.y, out.active, precision)
-            s_grad, filter_grad, offset_grad = columns.backward(
-                spectrum,
-                t.columns_transposed,
-                t.columns_inverse_transposed,
-                filter_,
-                out.spectrum,
-                ctx.padded,
-                precision,
-            )
+            s_grad, filter_grad, offset_grad = columns.backward(pairs, t.columns, filter_, offset, out.spectrum)
             x_grad, unit, factor_grad = rows_in.backward(
                 x, gain1, weight, bias, t.rows_in_transposed, s_grad, out.v, t.tile, t.kept, eps, precision
             )

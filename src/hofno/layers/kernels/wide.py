@@ -5,8 +5,8 @@
     v = x + F_w^-1 t'      u', s' = unit(v)      a = gelu(u' (W_up g2)^T + b_up)
     y = v + a W_down^T + b_down
 
-The gains g1, g2 of the norms go into the weights. Kept for the backward pass: u, q, the spectrum F_h t, u', the hidden
-activations before and after the gelu, and one number for each point and norm.
+The gains g1, g2 of the norms go into the weights. Kept for the backward pass: u, q, what F_h t is made of, u', the
+hidden activations before and after the gelu, and one number for each point and norm.
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:
@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 from hofno.layers.kernels import columns, dot_precision, wide_points, wide_rows
 from hofno.layers.kernels._common import block_parameters, on_device_of, operand_type
 from hofno.layers.kernels.bias_gelu import gelu, gelu_grad_
+from hofno.layers.kernels.sums import unfold
 from hofno.layers.kernels.transforms import Transforms
 
 
@@ -59,7 +60,7 @@ class WideBlock(torch.autograd.Function):
             q = unit1 @ w.T
             s = wide_rows.product_in(q, bias, order, t.rows_in, t.tile, t.kept, precision)
             s = s.view(x.shape[0], x.shape[1], t.kept, channels)
-            s, spectrum = columns.forward(s, t.columns, t.columns_inverse, filter_, offset, precision)
+            s, pairs = columns.forward(s, t.columns, filter_, offset)
             y, unit2, scale2 = wide_rows.residual_out(
                 rows, s, t.rows_out, down_bias, t.tile, t.kept, eps, operand, precision
             )
@@ -67,16 +68,16 @@ class WideBlock(torch.autograd.Function):
             active = gelu(hidden, up_bias)
             y = add_product_(y, active, w_down.T)
         ctx.save_for_backward(
-            unit1, scale1, q, spectrum, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down
+            unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down
         )
         ctx.parameters = (gain1, weight, gain2, up)
-        ctx.transforms, ctx.precision, ctx.shape, ctx.padded = t, precision, x.shape, offset is not None
+        ctx.transforms, ctx.precision, ctx.shape = t, precision, x.shape
         return y.view_as(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
-        unit1, scale1, q, spectrum, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = (
+        unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = (
             ctx.saved_tensors
         )
         gain1, weight, gain2, up = ctx.parameters
@@ -93,9 +94,7 @@ class WideBlock(torch.autograd.Function):
                 unit2, scale2, hidden_grad @ w_up, y_grad, t.rows_out_transposed, t.tile, t.kept, precision
             )
             s_grad = s_grad.view(shape[0], shape[1], t.kept, channels)
-            s_grad, filter_grad, offset_grad = columns.backward(
-                spectrum, t.columns_transposed, t.columns_inverse_transposed, filter_, s_grad, ctx.padded, precision
-            )
+            s_grad, filter_grad, offset_grad = columns.backward(pairs, t.columns, filter_, offset, s_grad)
             q_grad, bias_grad = wide_rows.product_in_grad(
                 q, bias, order, t.rows_in_transposed, s_grad, t.tile, t.kept, precision
             )
@@ -117,8 +116,3 @@ def add_product_(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if a.dtype == torch.float32:
         return total.addmm_(a, b)
     return torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
-
-
-def unfold(folded_grad: Tensor, weight: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of weight and gain, from that of weight * gain."""
-    return folded_grad * gain, (folded_grad * weight).sum(0)

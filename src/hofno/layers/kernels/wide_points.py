@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.layers.kernels._common import blocks_of, power_of_two, triton_type
+from hofno.layers.kernels.sums import sum_rows
 
 ROWS = 16
 TURNS = 8
@@ -103,4 +104,4 @@ def cast_and_sum(x: Tensor, operand: torch.dtype) -> tuple[Tensor, Tensor]:
         OPERAND=triton_type(operand),
         num_warps=4,
     )
-    return low, sums.sum(0)
+    return low, sum_rows(sums)

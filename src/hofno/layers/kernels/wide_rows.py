@@ -3,12 +3,15 @@
     product_in           F_w prod_i (q_i + b_i)                          and its gradient in q and b
     residual_out         v' = v + F_w^-1 t,  u' = v' s',  s' = (mean_c v'^2 + eps)^(-1/2)      and its gradient
 
-The gain of a norm belongs to the weights after it, so no kernel knows of it. Channels are taken in chunks; a sum over
-all channels of a point is made in one loop over the chunks and used in a second.
+The gain of a norm belongs to the weights after it, so no kernel knows of it. A program goes through its image row in
+blocks of points (`tile_for`) and adds up what its transform makes of them. Where norms need all channels of a point, a
+program has them all at hand up to WIDE_WHOLE; of more it takes chunks, in one loop for the sum and in a second one
+for its use.
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
 # pyright: reportGeneralTypeIssues=false, reportCallIssue=false, reportArgumentType=false
+# pyright: reportPossiblyUnboundVariable=false
 
 from __future__ import annotations
 
@@ -17,16 +20,20 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, dot, triton_type
+from hofno.layers.kernels import WIDE_TILE, WIDE_WHOLE
+from hofno.layers.kernels._common import Tile, blocks_of, dot, power_of_two, tile_of, triton_type
+from hofno.layers.kernels.sums import sum_rows
 
 CHUNK = 64
+BLOCK = 32  # points at a time: this and what follows measured on an H200
+WARPS, STAGES = 4, 2
 
 
 @triton.jit
 def _product_kernel(
     q_pointer,  # (P, ORDER*C), operand type
     bias_pointer,  # (ORDER*C,)
-    transform_pointer,  # (MODES, POINTS)
+    transform_pointer,  # (MODES, BLOCKS*POINTS)
     out_pointer,  # (tiles*KEPT, C)
     point_count,
     coefficient_count,
@@ -34,54 +41,59 @@ def _product_kernel(
     C: tl.constexpr,
     CHUNK: tl.constexpr,
     POINTS: tl.constexpr,
+    BLOCKS: tl.constexpr,
     FILLED: tl.constexpr,
     MODES: tl.constexpr,
     KEPT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    points, modes = tl.arange(0, POINTS), tl.arange(0, MODES)
+    tile, modes = tl.program_id(0).to(tl.int64), tl.arange(0, MODES)
     channels = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    there = ((points < FILLED) & (tile * FILLED + points < point_count))[:, None]
     kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
-    at = (tile * FILLED + points)[:, None] * (ORDER * C) + channels[None, :]
-    product = tl.full((POINTS, CHUNK), 1.0, tl.float32)
-    for i in tl.static_range(ORDER):
-        q = tl.load(q_pointer + at + i * C, mask=there, other=0.0).to(tl.float32)
-        product = product * (q + tl.load(bias_pointer + i * C + channels)[None, :])
-    transform = tl.load(transform_pointer + modes[:, None] * POINTS + points[None, :])
+    total = tl.full((MODES, CHUNK), 0.0, tl.float32)
+    for block in range(BLOCKS):
+        points = block * POINTS + tl.arange(0, POINTS)
+        there = ((points < FILLED) & (tile * FILLED + points < point_count))[:, None]
+        at = (tile * FILLED + points)[:, None] * (ORDER * C) + channels[None, :]
+        product = tl.full((POINTS, CHUNK), 1.0, tl.float32)
+        for i in tl.static_range(ORDER):
+            q = tl.load(q_pointer + at + i * C, mask=there, other=0.0).to(tl.float32)
+            product = product * (q + tl.load(bias_pointer + i * C + channels)[None, :])
+        transform = tl.load(transform_pointer + modes[:, None] * (BLOCKS * POINTS) + points[None, :])
+        total = dot(transform, product, PRECISION, acc=total)
     to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-    tl.store(out_pointer + to, dot(transform, product, PRECISION), mask=kept)
+    tl.store(out_pointer + to, total, mask=kept)
 
 
 @triton.jit
 def _product_grad_kernel(
     q_pointer,  # (P, ORDER*C), operand type
     bias_pointer,  # (ORDER*C,)
-    transform_pointer,  # (POINTS, MODES), the transposed transform
+    transform_pointer,  # (BLOCKS*POINTS, MODES), the transposed transform
     out_grad_pointer,  # (tiles*KEPT, C)
     q_grad_pointer,  # (P, ORDER*C), operand type
-    bias_grad_pointer,  # (tiles, ORDER*C)
+    bias_grad_pointer,  # (BLOCKS*tiles, ORDER*C)
     point_count,
     coefficient_count,
     ORDER: tl.constexpr,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
     POINTS: tl.constexpr,
+    BLOCKS: tl.constexpr,
     FILLED: tl.constexpr,
     MODES: tl.constexpr,
     KEPT: tl.constexpr,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    points, modes = tl.arange(0, POINTS), tl.arange(0, MODES)
+    tile, modes = (tl.program_id(0) // BLOCKS).to(tl.int64), tl.arange(0, MODES)
     channels = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
-    there = ((points < FILLED) & (tile * FILLED + points < point_count))[:, None]
     kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
-    at = (tile * FILLED + points)[:, None] * (ORDER * C) + channels[None, :]
     from_ = (tile * KEPT + modes)[:, None] * C + channels[None, :]
     out_grad = tl.load(out_grad_pointer + from_, mask=kept, other=0.0)
+    points = tl.program_id(0) % BLOCKS * POINTS + tl.arange(0, POINTS)
+    there = ((points < FILLED) & (tile * FILLED + points < point_count))[:, None]
+    at = (tile * FILLED + points)[:, None] * (ORDER * C) + channels[None, :]
     transform = tl.load(transform_pointer + points[:, None] * MODES + modes[None, :])
     factors = ()
     for i in tl.static_range(ORDER):
@@ -97,14 +109,15 @@ def _product_grad_kernel(
         q_grad = left * reversed_rights[ORDER - 1 - i]
         left = left * factors[i]
         tl.store(q_grad_pointer + at + i * C, q_grad.to(OPERAND), mask=there)
-        tl.store(bias_grad_pointer + tile * (ORDER * C) + i * C + channels, tl.sum(q_grad, axis=0))
+        to = tl.program_id(0).to(tl.int64) * (ORDER * C) + i * C + channels
+        tl.store(bias_grad_pointer + to, tl.sum(q_grad, axis=0))
 
 
 @triton.jit
 def _residual_kernel(
     v_pointer,  # (P, C)
     spectrum_pointer,  # (tiles*KEPT, C)
-    transform_pointer,  # (POINTS, MODES)
+    transform_pointer,  # (BLOCKS*POINTS, MODES)
     bias_pointer,  # (C,)
     out_pointer,  # (P, C)
     unit_pointer,  # (P, C), operand type
@@ -114,35 +127,40 @@ def _residual_kernel(
     eps,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
     POINTS: tl.constexpr,
+    BLOCKS: tl.constexpr,
     FILLED: tl.constexpr,
     MODES: tl.constexpr,
     KEPT: tl.constexpr,
     OPERAND: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    points, modes, chunk = tl.arange(0, POINTS), tl.arange(0, MODES), tl.arange(0, CHUNK)
-    inside = (points < FILLED) & (tile * FILLED + points < point_count)
-    there = inside[:, None]
+    tile, modes = (tl.program_id(0) // BLOCKS).to(tl.int64), tl.arange(0, MODES)
     kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
+    points = tl.program_id(0) % BLOCKS * POINTS + tl.arange(0, POINTS)
+    inside = (points < FILLED) & (tile * FILLED + points < point_count)
     transform = tl.load(transform_pointer + points[:, None] * MODES + modes[None, :])
     squares = tl.full((POINTS,), 0.0, tl.float32)
     sums = ()
-    for k in tl.static_range(C // CHUNK):
-        channels = k * CHUNK + chunk
+    for k in tl.static_range(CHUNKS):
+        channels = k * CHUNK + tl.arange(0, CHUNK)
+        there = inside[:, None] & (channels < C)[None, :]
         at = (tile * FILLED + points)[:, None] * C + channels[None, :]
         from_ = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-        spectrum = tl.load(spectrum_pointer + from_, mask=kept, other=0.0)
+        spectrum = tl.load(spectrum_pointer + from_, mask=kept & (channels < C)[None, :], other=0.0)
         v = tl.load(v_pointer + at, mask=there, other=0.0) + dot(transform, spectrum, PRECISION)
-        tl.store(out_pointer + at, v + tl.load(bias_pointer + channels)[None, :], mask=there)
+        bias = tl.load(bias_pointer + channels, mask=channels < C, other=0.0)
+        tl.store(out_pointer + at, v + bias[None, :], mask=there)
         squares += tl.sum(v * v, axis=1)
-        sums += (v.to(OPERAND),)
+        sums += (v if CHUNKS == 1 else v.to(OPERAND),)
     scale = tl.rsqrt(squares / C + eps)
     tl.store(scale_pointer + tile * FILLED + points, scale, mask=inside)
-    for k in tl.static_range(C // CHUNK):
-        at = (tile * FILLED + points)[:, None] * C + k * CHUNK + chunk[None, :]
-        tl.store(unit_pointer + at, (tl.cast(sums[k], tl.float32) * scale[:, None]).to(OPERAND), mask=there)
+    for k in tl.static_range(CHUNKS):
+        channels = k * CHUNK + tl.arange(0, CHUNK)
+        at = (tile * FILLED + points)[:, None] * C + channels[None, :]
+        unit = tl.cast(sums[k], tl.float32) * scale[:, None]
+        tl.store(unit_pointer + at, unit.to(OPERAND), mask=inside[:, None] & (channels < C)[None, :])
 
 
 @triton.jit
@@ -151,7 +169,7 @@ def _residual_grad_kernel(
     scale_pointer,  # (P,)
     unit_grad_pointer,  # (P, C), operand type
     out_grad_pointer,  # (P, C)
-    transform_pointer,  # (MODES, POINTS), the transposed inverse transform
+    transform_pointer,  # (MODES, BLOCKS*POINTS), the transposed inverse transform
     v_grad_pointer,  # (P, C)
     spectrum_grad_pointer,  # (tiles*KEPT, C)
     point_count,
@@ -159,38 +177,77 @@ def _residual_grad_kernel(
     TRANSFORM: tl.constexpr,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,  # 1 where there are several blocks: their spectra add up
     POINTS: tl.constexpr,
+    BLOCKS: tl.constexpr,
     FILLED: tl.constexpr,
     MODES: tl.constexpr,
     KEPT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    tile = tl.program_id(0).to(tl.int64)
-    points, modes, chunk = tl.arange(0, POINTS), tl.arange(0, MODES), tl.arange(0, CHUNK)
-    inside = (points < FILLED) & (tile * FILLED + points < point_count)
-    there = inside[:, None]
-    scale = tl.load(scale_pointer + tile * FILLED + points, mask=inside, other=0.0)
-    along = tl.full((POINTS,), 0.0, tl.float32)
-    for k in tl.static_range(C // CHUNK):
-        at = (tile * FILLED + points)[:, None] * C + k * CHUNK + chunk[None, :]
-        unit = tl.load(unit_pointer + at, mask=there, other=0.0).to(tl.float32)
-        unit_grad = tl.load(unit_grad_pointer + at, mask=there, other=0.0).to(tl.float32)
-        along += tl.sum(unit * unit_grad, axis=1)
-    along = along / C
-    for k in tl.static_range(C // CHUNK):
-        channels = k * CHUNK + chunk
-        at = (tile * FILLED + points)[:, None] * C + channels[None, :]
-        unit = tl.load(unit_pointer + at, mask=there, other=0.0).to(tl.float32)
-        unit_grad = tl.load(unit_grad_pointer + at, mask=there, other=0.0).to(tl.float32)
-        grad = tl.load(out_grad_pointer + at, mask=there, other=0.0)
-        grad += scale[:, None] * (unit_grad - unit * along[:, None])
-        tl.store(v_grad_pointer + at, grad, mask=there)
-        if TRANSFORM:
-            kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
-            transform = tl.load(transform_pointer + modes[:, None] * POINTS + points[None, :])
-            to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-            spectrum_grad = dot(transform, grad, PRECISION)
-            tl.store(spectrum_grad_pointer + to, spectrum_grad, mask=kept)
+    tile, modes = tl.program_id(0).to(tl.int64), tl.arange(0, MODES)
+    kept = ((modes < KEPT) & (tile * KEPT + modes < coefficient_count))[:, None]
+    total = tl.full((MODES, CHUNK), 0.0, tl.float32)
+    for block in range(BLOCKS):
+        points = block * POINTS + tl.arange(0, POINTS)
+        inside = (points < FILLED) & (tile * FILLED + points < point_count)
+        scale = tl.load(scale_pointer + tile * FILLED + points, mask=inside, other=0.0)
+        along = tl.full((POINTS,), 0.0, tl.float32)
+        for k in tl.static_range(CHUNKS):
+            channels = k * CHUNK + tl.arange(0, CHUNK)
+            there = inside[:, None] & (channels < C)[None, :]
+            at = (tile * FILLED + points)[:, None] * C + channels[None, :]
+            unit = tl.load(unit_pointer + at, mask=there, other=0.0).to(tl.float32)
+            unit_grad = tl.load(unit_grad_pointer + at, mask=there, other=0.0).to(tl.float32)
+            along += tl.sum(unit * unit_grad, axis=1)
+        along = along / C
+        for k in tl.static_range(CHUNKS):
+            channels = k * CHUNK + tl.arange(0, CHUNK)
+            there = inside[:, None] & (channels < C)[None, :]
+            at = (tile * FILLED + points)[:, None] * C + channels[None, :]
+            if CHUNKS > 1:
+                unit = tl.load(unit_pointer + at, mask=there, other=0.0).to(tl.float32)
+                unit_grad = tl.load(unit_grad_pointer + at, mask=there, other=0.0).to(tl.float32)
+            grad = tl.load(out_grad_pointer + at, mask=there, other=0.0)
+            grad += scale[:, None] * (unit_grad - unit * along[:, None])
+            tl.store(v_grad_pointer + at, grad, mask=there)
+            if TRANSFORM:
+                transform = tl.load(transform_pointer + modes[:, None] * (BLOCKS * POINTS) + points[None, :])
+                to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+                if CHUNKS > 1:
+                    tl.store(spectrum_grad_pointer + to, dot(transform, grad, PRECISION), mask=kept)
+                else:
+                    total = dot(transform, grad, PRECISION, acc=total)
+    if TRANSFORM and CHUNKS == 1:
+        channels = tl.arange(0, CHUNK)
+        to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+        tl.store(spectrum_grad_pointer + to, total, mask=kept & (channels < C)[None, :])
+
+
+def tile_for(width: int, channels: int) -> Tile:
+    """The points that programs of a wide block take: short rows together, long ones in blocks."""
+    if channels > WIDE_WHOLE:
+        return tile_of(width, WIDE_TILE)
+    if width <= BLOCK:
+        return tile_of(width, BLOCK)
+    return Tile(rows=1, width=width, points=BLOCK, blocks=blocks_of(width, BLOCK))
+
+
+def _whole(channels: int) -> dict[str, int]:
+    """How kernels that need all channels of a point take them."""
+    chunk = power_of_two(channels) if channels <= WIDE_WHOLE else CHUNK
+    return {"C": channels, "CHUNK": chunk, "CHUNKS": blocks_of(channels, chunk), "num_warps": WARPS}
+
+
+def _sizes(tile: Tile, kept: int) -> dict[str, int]:
+    return {
+        "POINTS": tile.points,
+        "BLOCKS": tile.blocks,
+        "FILLED": tile.filled,
+        "MODES": tile.modes(kept),
+        "KEPT": tile.rows * kept,
+        "num_stages": STAGES if tile.blocks > 1 else 1,
+    }
 
 
 def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Tile, kept: int, precision: str) -> Tensor:
@@ -208,7 +265,8 @@ def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Til
         PRECISION=precision,
         C=channels,
         CHUNK=CHUNK,
-        **tile.launch(kept),
+        num_warps=WARPS,
+        **_sizes(tile, kept),
     )
     return out
 
@@ -218,9 +276,9 @@ def product_in_grad(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of q, in its type, and of the bias."""
     image_rows, channels = q.shape[0] // tile.width, q.shape[1] // order
-    tiles = tile.count(image_rows)
-    q_grad, bias_grad = torch.empty_like(q), bias.new_empty(tiles, order * channels)
-    _product_grad_kernel[(tiles, channels // CHUNK)](
+    programs = tile.blocks * tile.count(image_rows)
+    q_grad, bias_grad = torch.empty_like(q), bias.new_empty(programs, order * channels)
+    _product_grad_kernel[(programs, channels // CHUNK)](
         q,
         bias,
         transposed,
@@ -234,9 +292,10 @@ def product_in_grad(
         PRECISION=precision,
         C=channels,
         CHUNK=CHUNK,
-        **tile.launch(kept),
+        num_warps=WARPS,
+        **_sizes(tile, kept),
     )
-    return q_grad, bias_grad.sum(0)
+    return q_grad, sum_rows(bias_grad)
 
 
 def residual_out(
@@ -254,7 +313,7 @@ def residual_out(
     count, channels = v.shape
     image_rows = count // tile.width
     out, unit, scale = torch.empty_like(v), v.new_empty(count, channels, dtype=operand), v.new_empty(count)
-    _residual_kernel[(tile.count(image_rows),)](
+    _residual_kernel[(tile.blocks * tile.count(image_rows),)](
         v,
         spectrum,
         transform,
@@ -267,9 +326,8 @@ def residual_out(
         eps,
         OPERAND=triton_type(operand),
         PRECISION=precision,
-        C=channels,
-        CHUNK=CHUNK,
-        **tile.launch(kept),
+        **_whole(channels),
+        **_sizes(tile, kept),
     )
     return out, unit, scale
 
@@ -323,8 +381,7 @@ def _residual_grad(
         image_rows * kept,
         TRANSFORM=transposed is not None,
         PRECISION=precision,
-        C=channels,
-        CHUNK=CHUNK,
-        **tile.launch(kept),
+        **_whole(channels),
+        **_sizes(tile, kept),
     )
     return v_grad, spectrum_grad
