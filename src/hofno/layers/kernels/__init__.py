@@ -55,8 +55,9 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
 
     `kept` counts the wavenumbers kept on each axis. bfloat16 autocast is taken, other casts are not.
     """
-    narrow = _narrow(x, hidden) and kept[1] <= NARROW_KEPT
-    return _plane_supported(x, order, kept) and (narrow or _wide(x))
+    if not _plane_supported(x, order, kept):
+        return False
+    return _wide(x) or (_narrow(x, hidden) and kept[1] <= NARROW_KEPT)
 
 
 def classic_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
