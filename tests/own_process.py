@@ -31,3 +31,10 @@ def in_own_process(*arguments: str, interpret: bool) -> subprocess.CompletedProc
     return subprocess.run(
         [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=300, check=False
     )
+
+
+def again_under_the_interpreter(file: str) -> None:
+    """The tests of this file once more, in a process in which their kernels run."""
+    finished = in_own_process("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", file, interpret=True)
+    assert finished.returncode == 0, finished.stdout[-4000:] + finished.stderr[-2000:]
+    assert finished.stdout.startswith("..."), finished.stdout  # none of the first ones was skipped

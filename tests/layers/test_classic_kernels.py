@@ -17,7 +17,7 @@ from hofno.errors import ShapeError
 from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import ClassicBlock, HigherOrderSpectralConv, kernels
 from hofno.transforms import fourier
-from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
+from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_kernels
 
 Block = Callable[..., Tensor]
 
@@ -377,17 +377,13 @@ def test_supported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="asks a GPU")
-def test_small_gpus_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_without_tf32_take_the_plain_path(monkeypatch: pytest.MonkeyPatch) -> None:
     x, kept = torch.zeros(2, 8, 8, 20, device=DEVICE), (7, 4)
     assert kernels.classic_supported(x, 2, kept)
-    monkeypatch.setattr(kernels, "_shared_memory", lambda index: 99 * 1024)
-    assert not kernels.classic_supported(x, 2, kept)
-    monkeypatch.undo()
     monkeypatch.setattr(kernels, "_has_tf32", lambda index: False)
     assert not kernels.classic_supported(x, 2, kept)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 def test_under_the_interpreter() -> None:
-    finished = in_own_process("-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, interpret=True)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    again_under_the_interpreter(__file__)

@@ -16,7 +16,7 @@ from hofno.errors import ShapeError
 from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import kernels
 from hofno.transforms import fourier
-from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
+from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own_process, runs_kernels
 
 EPS = 1e-5
 
@@ -156,8 +156,77 @@ def test_every_grid(points: tuple[int, int], modes: tuple[int, int], mode_set: M
 @pytest.mark.parametrize("channels", [16, 128])
 @pytest.mark.parametrize("points", [(5, 7), (35, 3)])
 def test_padded_domains(channels: int, points: tuple[int, int]) -> None:
-    """Also where the columns are longer than a block of them."""
     assert_block(points, (2, 3), channels, 2, 32, "reference", 2 / 3)
+
+
+def columns_inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """More modes and channels, and samples, than a program takes at a time: s, weight, offset, gradient."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = (9, 6, 10, 128), (4, 5, 128, 2), (2, 4, 5, 128), (9, 6, 10, 128)
+    s, weight, offset, grad = (torch.randn(shape, generator=generator).to(DEVICE) for shape in shapes)
+    return s, weight, offset, grad
+
+
+@runs_kernels
+@pytest.mark.parametrize("padded", [False, True])
+def test_columns_in_several_programs(padded: bool) -> None:
+    from hofno.layers.kernels import columns
+
+    s, weight, offset, grad = columns_inputs()
+    last, _, leading, back = fourier.plane_matrices((6, 12), (6, 12), (2, 5), "reference", s)
+    assert last.shape[0] == s.shape[2]
+    given = offset if padded else None
+    out, pairs = columns.forward(s, columns.columns_of(leading, back), weight, given)
+    found = out, *columns.backward(pairs, columns.columns_of(leading, back), weight, given, grad)
+
+    def plain(s: Tensor, weight: Tensor, offset: Tensor) -> Tensor:
+        spectrum = (leading.double() @ s.reshape(9, 12, -1)).view(9, 2, 4, 5, 128)
+        filtered = kernels.mode_filter_plain(spectrum + offset * padded, weight)
+        return (back.double() @ filtered.reshape(9, 8, -1)).view_as(s)
+
+    inputs = [t.double().requires_grad_() for t in (s, weight, offset)]
+    value = plain(*inputs)
+    expected = value, *torch.autograd.grad(value, inputs, grad.double())
+    for one, other in zip(found, expected, strict=True):
+        if one is not None:
+            torch.testing.assert_close(one.double(), other, rtol=1e-4, atol=1e-4)
+
+
+@runs_kernels
+def test_transforms_of_columns_stay_in_float32_under_autocast() -> None:
+    from hofno.layers.kernels import columns
+
+    s, weight, offset, grad = columns_inputs()
+    _, _, leading, back = fourier.plane_matrices((6, 12), (6, 12), (2, 5), "reference", s)
+
+    def both_ways() -> list[Tensor | None]:
+        out, pairs = columns.forward(s, columns.columns_of(leading, back), weight, offset)
+        return [out, *columns.backward(pairs, columns.columns_of(leading, back), weight, offset, grad)]
+
+    expected = both_ways()
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        found = both_ways()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True) if a is not None and b is not None)
+
+
+@runs_kernels
+@pytest.mark.parametrize(("rows", "columns"), [(1, 5), (513, 40), (1025, 17), (5000, 3)])
+def test_sums_of_rows(rows: int, columns: int) -> None:
+    from hofno.layers.kernels.sums import sum_rows
+
+    x = torch.randn(rows, columns, generator=torch.Generator().manual_seed(0)).to(DEVICE)
+    torch.testing.assert_close(sum_rows(x).double(), x.double().sum(0), rtol=1e-5, atol=1e-4)
+
+
+@runs_kernels
+def test_gradients_of_a_weight_and_of_its_gain() -> None:
+    from hofno.layers.kernels.sums import unfold
+
+    generator = torch.Generator().manual_seed(0)
+    folded, weight, gain = (torch.randn(s, generator=generator).to(DEVICE) for s in ((300, 24), (300, 24), (24,)))
+    weight_grad, gain_grad = unfold(folded, weight, gain)
+    torch.testing.assert_close(weight_grad, folded * gain)
+    torch.testing.assert_close(gain_grad, (folded * weight).sum(0), rtol=1e-5, atol=1e-4)
 
 
 @runs_kernels
@@ -342,8 +411,7 @@ def test_importing_the_package_leaves_triton_alone() -> None:
 
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 def test_under_the_interpreter() -> None:
-    finished = in_own_process("-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, interpret=True)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    again_under_the_interpreter(__file__)
 
 
 class Somewhere:

@@ -23,7 +23,7 @@ from hofno.solvers.euler import Euler, conservative, free_stream
 from hofno.solvers.euler_lines import LinePreconditioner
 from hofno.solvers.euler_steady import Newton, Steady, solve_steady
 from hofno.solvers.gpu import Replayed
-from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
+from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own_process, runs_kernels
 
 if find_spec("triton") is None:
     pytest.skip("the fused steps need Triton, which is not installed", allow_module_level=True)
@@ -352,6 +352,4 @@ def test_the_cpu_leaves_triton_alone() -> None:
 
 @pytest.mark.skipif(INTERPRETED or DEVICE == "cuda", reason="this is that process, or the kernels are tested directly")
 def test_under_the_interpreter() -> None:
-    finished = in_own_process("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, interpret=True)
-    assert finished.returncode == 0, finished.stdout[-3000:] + finished.stderr[-2000:]
-    assert finished.stdout.startswith("...."), finished.stdout  # the kernels ran
+    again_under_the_interpreter(__file__)

@@ -15,7 +15,7 @@ import torch
 from hofno.solvers.die import Die
 from hofno.solvers.perfect_plastic import PerfectPlastic
 from hofno.solvers.plasticity import Blocks
-from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
+from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_kernels
 
 if find_spec("triton") is None:
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
@@ -109,6 +109,4 @@ def test_a_graph_replays_what_the_plain_steps_do() -> None:
 
 @pytest.mark.skipif(INTERPRETED or DEVICE == "cuda", reason="the kernels are tested directly")
 def test_under_the_interpreter() -> None:
-    done = in_own_process("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", __file__, interpret=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]
-    assert done.stdout.startswith("..."), done.stdout  # all of them ran
+    again_under_the_interpreter(__file__)

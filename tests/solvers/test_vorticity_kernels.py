@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from hofno.solvers import VorticitySolver, gpu, vorticity
-from own_process import DEVICE, INTERPRETED, in_own_process, runs_kernels
+from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own_process, runs_kernels
 
 ROUNDING = {torch.float64: 1e-15, torch.float32: 5e-7}
 
@@ -166,5 +166,4 @@ def test_a_step_on_the_cpu_leaves_triton_alone() -> None:
 
 @pytest.mark.skipif(INTERPRETED, reason="this is that process")
 def test_under_the_interpreter() -> None:
-    finished = in_own_process("-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, interpret=True)
-    assert finished.returncode == 0, finished.stdout + finished.stderr
+    again_under_the_interpreter(__file__)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from hofno.geometry import ModeSet, wavenumbers
 from hofno.layers import kernels
+from hofno.layers.kernels.trial import runs
 from hofno.layers.parts import lean, plain_backward
 
 
@@ -74,8 +75,9 @@ class DepthwiseFilter(SpectralFilter):
 
     def forward(self, spectrum: Tensor) -> Tensor:
         if not torch.compiler.is_compiling() and kernels.filter_supported(spectrum):
-            flat = kernels.mode_filter(spectrum.flatten(2, -2), self.weight.flatten(0, -3))
-            return flat.view_as(spectrum)
+            flat, weight = spectrum.flatten(2, -2), self.weight.flatten(0, -3)
+            if runs(kernels.mode_filter, flat, weight):
+                return kernels.mode_filter(flat, weight).view_as(spectrum)
         return complex_multiply(spectrum, self.weight)
 
 

@@ -54,8 +54,8 @@ samples to samples (`train.augment`). Whether the law of the original files has 
 resistance, radial return, thickness that follows plastic volume, central differences with the true density (no mass
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
 **Cost.** A step moves 190 bytes for each element (tiles, fused, float64, held in a CUDA graph): at 4 TB/s that is 4
-minutes for 987 samples on an H200, 0.5 with `refine=1`; an estimate. On one CPU core 20 minutes for a sample, 2.2 with
-`refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
+minutes for 987 samples on an H200, 0.5 with `refine=1`; an estimate, not measured on a GPU that does nothing else. On
+one CPU core 20 minutes for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
 
 | checked (*) | die A | die C |
 |---|---|---|

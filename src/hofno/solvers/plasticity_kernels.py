@@ -28,7 +28,7 @@ import triton.language as tl
 from hofno.solvers.plasticity import ALLOWANCE, PLACES, Blocks
 
 _ROWS, _COLUMNS, _BLOCKS = 15, 4, 8  # of elements in a tile, rows at most, and blocks side by side
-_WARPS = 1  # for a tile: forces go from column to column, which is quick inside a warp
+_WARPS = 1  # for a tile: columns read nodes that others then write, and only inside a warp in this order
 _LANES, _NODES = 128, 8  # of the other kernels; nodes of borders that are done together
 
 

@@ -1,14 +1,14 @@
 """Fused kernels of both blocks on a plane, each beside the plain PyTorch function it equals.
 
 A block of width C <= 64 does so little arithmetic per number that its speed is that of memory, launches and elementwise
-work. `modern_block` then reads its activations along image rows and columns once each, keeps what lies between in
-registers, and computes it again in the backward pass (`narrow`). A wider block leaves the matrix products to the
-library and fuses what lies between them (`wide`). `classic_block` does the same as a narrow one for the block of the
-original FNO of any few channels (`classic`). `mode_filter` multiplies a spectrum by one complex number for each
-mode and channel, for every other network.
+work. `modern_block` then reads its activations along image rows, keeps what lies between in registers, and computes it
+again in the backward pass (`narrow`). A wider block leaves the matrix products to the library and fuses what lies
+between them (`wide`). `classic_block` does the same as a narrow one for the block of the original FNO of any few
+channels (`classic`). `mode_filter` multiplies a spectrum by one complex number for each mode and channel, for every
+other network.
 
-The `_plain` versions define the values and run everywhere; the fused ones take what `supported` accepts. Triton is
-imported by the first fused call, never by importing this package.
+The `_plain` versions define the values and run everywhere; the fused ones take what `supported` accepts, where they run
+(`trial`). Triton is imported by the first fused call, never by importing this package.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ NARROW_HIDDEN = (16, 32, 64, 128, 256)
 WIDE_CHANNELS = range(128, 1025, 64)
 WIDE_WHOLE = 256  # channels of which a program has all at hand; of more it takes chunks, and only of short rows
 WIDE_TILE = 64  # points of a short image row
+WIDE_SPECTRUM = 2**14  # wavenumbers of an image row times channels that a program has at hand
 LARGEST_ORDER = 8
 LARGEST_AXIS = 256
 LARGEST_KEPT = 128
@@ -57,7 +58,7 @@ def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool
     """
     if not _plane_supported(x, order, kept):
         return False
-    return _wide(x) or (_narrow(x, hidden) and kept[1] <= NARROW_KEPT)
+    return _wide(x, kept[1]) or (_narrow(x, hidden) and kept[1] <= NARROW_KEPT)
 
 
 def classic_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
@@ -88,8 +89,12 @@ def _narrow(x: Tensor, hidden: int) -> bool:
     return x.shape[-1] in NARROW_CHANNELS and hidden in NARROW_HIDDEN
 
 
-def _wide(x: Tensor) -> bool:
-    return x.shape[-1] in WIDE_CHANNELS and (x.shape[-1] <= WIDE_WHOLE or x.shape[2] <= WIDE_TILE)
+def _wide(x: Tensor, kept: int) -> bool:
+    channels = x.shape[-1]
+    if channels not in WIDE_CHANNELS:
+        return False
+    places = 1 << (channels - 1).bit_length()
+    return kept * places <= WIDE_SPECTRUM if channels <= WIDE_WHOLE else x.shape[2] <= WIDE_TILE
 
 
 def dot_precision(x: Tensor) -> str:

@@ -25,7 +25,8 @@ def nearest_tf32(x):
 
 
 @triton.jit
-def _operand(x, PRECISION: tl.constexpr):
+def rounded(x, PRECISION: tl.constexpr):
+    """x as `tl.dot` takes it in this precision."""
     if PRECISION == "tf32" and x.dtype == tl.float32:
         x = nearest_tf32(x)
     return x
@@ -34,7 +35,7 @@ def _operand(x, PRECISION: tl.constexpr):
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr, acc=None):
     """a b, plus `acc`; float32 operands rounded to TF32 where that is the precision."""
-    return tl.dot(_operand(a, PRECISION), _operand(b, PRECISION), acc=acc, input_precision=PRECISION)
+    return tl.dot(rounded(a, PRECISION), rounded(b, PRECISION), acc=acc, input_precision=PRECISION)
 
 
 @triton.jit

@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, blocks_of, nearest_tf32, power_of_two
+from hofno.layers.kernels._common import Tile, blocks_of, power_of_two, rounded
 from hofno.layers.kernels.sums import sum_rows
 
 FORWARD_PROGRAMS, BACKWARD_PROGRAMS = 5 * 132, 3 * 132  # most that share the rows: what fits into an H200 at once
@@ -31,10 +31,7 @@ REGISTERS = 168  # of a thread in the backward pass, so that three programs shar
 @triton.jit
 def operand(x, OPERAND: tl.constexpr, PRECISION: tl.constexpr):
     """x as `tl.dot` takes it, rounded once for all products that it stands in."""
-    x = x.to(OPERAND)
-    if PRECISION == "tf32" and x.dtype == tl.float32:
-        x = nearest_tf32(x)
-    return x
+    return rounded(x.to(OPERAND), PRECISION)
 
 
 @triton.jit

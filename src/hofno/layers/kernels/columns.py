@@ -93,11 +93,10 @@ def _filter_kernel(
     plus, minus = tl.load(rows_pointer + pair), tl.load(rows_pointer + PAIRS + pair)
     at = (sample * (2 * PAIRS) + pair) * (2 * N) + places
     plus_real, plus_imaginary, minus_real, minus_imaginary = _combined(pairs_pointer, at, inside, N, PAIRS)
-    if PADDED:
-        more_real, more_imaginary = _offset(offset_pointer, plus, places, inside, KEPT, N, PADDED)
-        plus_real, plus_imaginary = plus_real + more_real, plus_imaginary + more_imaginary
-        more_real, more_imaginary = _offset(offset_pointer, minus, places, inside, KEPT, N, PADDED)
-        minus_real, minus_imaginary = minus_real + more_real, minus_imaginary + more_imaginary
+    more_real, more_imaginary = _offset(offset_pointer, plus, places, inside, KEPT, N, PADDED)
+    plus_real, plus_imaginary = plus_real + more_real, plus_imaginary + more_imaginary
+    more_real, more_imaginary = _offset(offset_pointer, minus, places, inside, KEPT, N, PADDED)
+    minus_real, minus_imaginary = minus_real + more_real, minus_imaginary + more_imaginary
     w_real, w_imaginary = _weight(weight_pointer, plus, places, inside, N)
     u_real, u_imaginary = _weight(weight_pointer, minus, places, inside, N)
     _separate(
@@ -143,9 +142,8 @@ def _filter_grad_kernel(
         at = (sample * (2 * PAIRS) + pair)[:, None] * (2 * N) + places[None, :]
         there = (sample < sample_count)[:, None] & inside[None, :]
         plus_real, plus_imaginary, minus_real, minus_imaginary = _combined(pairs_pointer, at, there, N, PAIRS)
-        if PADDED:
-            plus_real, plus_imaginary = plus_real + more_real[None, :], plus_imaginary + more_imaginary[None, :]
-            minus_real, minus_imaginary = minus_real + less_real[None, :], minus_imaginary + less_imaginary[None, :]
+        plus_real, plus_imaginary = plus_real + more_real[None, :], plus_imaginary + more_imaginary[None, :]
+        minus_real, minus_imaginary = minus_real + less_real[None, :], minus_imaginary + less_imaginary[None, :]
         h_real, h_imaginary, j_real, j_imaginary = _combined(grad_pointer, at, there, N, PAIRS)
         dw_real += plus_real * h_real + plus_imaginary * h_imaginary
         dw_imaginary += plus_real * h_imaginary - plus_imaginary * h_real
@@ -186,12 +184,14 @@ class Columns(NamedTuple):
 
 
 def columns_of(leading: Tensor, inverse: Tensor) -> Columns:
-    """From the real matrices (2K, 2 n1) and (2 n1, 2K): points have (re, im) by turns, modes all re and then all im."""
+    """From the real matrices (2K, 2 n1) and (2 n1, 2K): points have (re, im) by turns, modes all re and then all im.
+
+    They stand for complex ones; wavenumbers make a pair where both F and A have conjugate ones.
+    """
     kept, points = (n // 2 for n in leading.shape)
     real, imaginary = leading.view(2, kept, points, 2)[..., 0].double().cpu()  # F, (K, n1)
     back_real, back_imaginary = inverse.view(points, 2, 2, kept)[:, :, 0].permute(1, 2, 0).double().cpu()  # A^T
-    unlike = (real[:, None] - real).abs().amax(-1) + (imaginary[:, None] + imaginary).abs().amax(-1)
-    conjugate = unlike < 1e-3 * real.abs().max()
+    conjugate = _conjugate(real, imaginary) & _conjugate(back_real, back_imaginary)
     plus, minus, taken = [], [], set[int]()
     for k in range(kept):
         if k in taken:
@@ -208,6 +208,12 @@ def columns_of(leading: Tensor, inverse: Tensor) -> Columns:
     rows = torch.tensor([plus + none, minus + none], dtype=torch.int32, device=leading.device)
     into, back = (m.flatten(0, 1).T.to(leading).contiguous() for m in (into, back))
     return Columns(into, back, rows, kept)
+
+
+def _conjugate(real: Tensor, imaginary: Tensor) -> Tensor:
+    """Which rows of a complex matrix are conjugate to which others."""
+    unlike = (real[:, None] - real).abs().amax(-1) + (imaginary[:, None] + imaginary).abs().amax(-1)
+    return unlike < 1e-3 * real.abs().max()
 
 
 def forward(s: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -1,10 +1,10 @@
-"""The modern block of few channels in six kernels: three forward, three backward, and the weight gradients.
+"""The modern block of few channels: kernels along image rows, library products along its columns.
 
     rows in      s = F_w product(RMSNorm x)            `rows_in`
     columns      t = F_h^-1 (w * F_h s)                `columns`
     rows out     v = x + F_w^-1 t,  y = v + MLP(v)     `rows_out`
 
-x, s' spectrum and t are kept for the backward pass; everything between is computed again there.
+x, what F_h s is made of, and t are kept for the backward pass; everything between is computed again there.
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:

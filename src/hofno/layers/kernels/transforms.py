@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,7 +15,8 @@ Matrices = tuple[Tensor, Tensor, Tensor, Tensor]
 """Of the last axis, (2M, n2) and back, (n2, 2M); of the leading one, (2K, 2 n1) and back."""
 
 
-class Transforms(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Transforms:
     """Matrices of the truncated transform of one grid and mode set, and the tile the rows are taken in."""
 
     tile: Tile
@@ -23,8 +25,18 @@ class Transforms(NamedTuple):
     rows_in_transposed: Tensor
     rows_out: Tensor  # F_w^-1 of a tile, (points, modes)
     rows_out_transposed: Tensor
-    columns: Columns
-    kept_modes: tuple[int, int]  # K, M
+    leading: tuple[Tensor, Tensor]  # (2K, 2 n1) and back
+
+    @property
+    def kept_modes(self) -> tuple[int, int]:
+        """K, M"""
+        return self.leading[0].shape[0] // 2, self.kept // 2
+
+    @cached_property
+    def columns(self) -> Columns:
+        """Of the leading axis, made when they are first asked for."""
+        with torch.inference_mode(False), torch.no_grad():
+            return columns_of(*self.leading)
 
 
 POINTS = 64  # of a tile: measured on an H200
@@ -57,12 +69,11 @@ def tile_transforms(
         forward[here, there] = last
         backward[there, here] = last_inverse
     return Transforms(
-        tile,
-        kept,
-        forward,
-        forward.T.contiguous(),
-        backward,
-        backward.T.contiguous(),
-        columns_of(leading, leading_inverse),
-        (leading.shape[0] // 2, kept // 2),
+        tile=tile,
+        kept=kept,
+        rows_in=forward,
+        rows_in_transposed=forward.T.contiguous(),
+        rows_out=backward,
+        rows_out_transposed=backward.T.contiguous(),
+        leading=(leading.contiguous(), leading_inverse.contiguous()),
     )

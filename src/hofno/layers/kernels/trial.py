@@ -1,8 +1,8 @@
 """Whether fused kernels run on a GPU at all: tried once for each kind of arguments, before they are relied on.
 
 GPUs differ in how much memory a multiprocessor shares and in what their compiler takes; a kernel that asks for too much
-fails when it is started. One sample goes through the block, and back where gradients are wanted; where that fails, the
-plain form is used from then on, and one warning says so.
+fails when it is started. The block is called once, and its gradients where they are wanted; where that fails, the plain
+form is used from then on, and one warning says so.
 """
 
 from __future__ import annotations
@@ -12,43 +12,61 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
+
+from hofno.errors import HofnoError
 
 _found: dict[tuple[object, ...], bool] = {}
 
 
 def runs(block: Callable[..., Tensor], x: Tensor, *arguments: object) -> bool:
-    """Whether `block(x, *arguments)` runs where x lives. Nothing is tried while a graph is recorded."""
-    if not x.is_cuda or torch.cuda.is_current_stream_capturing():
+    """Whether `block(x, *arguments)` runs where x lives. Nothing is tried while a graph is recorded.
+
+    Tensors that stand for others, and forward-mode derivatives, are for the plain form.
+    """
+    tensors = [a for a in (x, *arguments) if isinstance(a, Tensor)]
+    if type(x) is not Tensor or any(unpack_dual(a).tangent is not None for a in tensors):
+        return False
+    if not x.is_cuda:
         return True
-    shapes = tuple(tuple(a.shape) if isinstance(a, Tensor) else a is None for a in arguments)
+    kinds = tuple((tuple(a.shape), a.dtype) if isinstance(a, Tensor) else isinstance(a, bool) and a for a in arguments)
     state = torch.get_float32_matmul_precision(), torch.is_autocast_enabled(x.device.type), torch.is_grad_enabled()
-    key = (block.__name__, x.device, tuple(x.shape[1:]), shapes, state)
+    key = (block.__name__, x.device, tuple(x.shape), kinds, state)
+    if torch.cuda.is_current_stream_capturing():
+        return _found.get(key, True)
     if key not in _found:
-        _found[key] = trial(block, x[:1], *arguments)
+        reason = trial(block, x, *arguments)
+        _found[key] = not reason
+        if reason:
+            warnings.warn(
+                f"{block.__name__}: fused kernels do not run on {x.device} for a tensor of {tuple(x.shape)}: {reason}; "
+                "plain PyTorch is used, which is slower",
+                RuntimeWarning,
+                stacklevel=3,
+            )
     return _found[key]
 
 
-def trial(block: Callable[..., Tensor], x: Tensor, *arguments: object) -> bool:
-    """Take x through the block. Whatever fails there is a reason to warn, but for a lack of memory."""
+def trial(block: Callable[..., Tensor], x: Tensor, *arguments: object) -> str:
+    """Why `block(x, *arguments)` or its gradients fail; "" if they do not.
+
+    Wrong arguments and a lack of memory are no fault of the kernels, and raised.
+    """
     back = torch.is_grad_enabled()
-    with torch.inference_mode(False), torch.set_grad_enabled(back):
+    untouched = torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t)  # whatever the caller does to them
+    with torch.inference_mode(False), torch.set_grad_enabled(back), untouched:
         inputs = [_leaf(a) if isinstance(a, Tensor) else a for a in (x, *arguments)]
         try:
             value = block(*inputs).sum()
             if back:
                 torch.autograd.grad(value, [a for a in inputs if isinstance(a, Tensor)])
-        except torch.OutOfMemoryError:
+        except (HofnoError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            reason = (str(error) or type(error).__name__).splitlines()[0]
-            warnings.warn(
-                f"fused kernels do not run on {x.device} for points and channels {tuple(x.shape[1:])}: {reason}; plain "
-                "PyTorch is used, which is slower",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return False
-    return True
+            if "out of memory" in str(error).lower() or "ALLOC_FAILED" in str(error):
+                raise
+            return (str(error) or type(error).__name__).splitlines()[0]
+    return ""
 
 
 def _leaf(tensor: Tensor) -> Tensor:

@@ -68,19 +68,17 @@ class WideBlock(torch.autograd.Function):
             active = gelu(hidden, up_bias)
             y = add_product_(y, active, w_down.T)
         ctx.save_for_backward(
-            unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down
+            *(gain1, weight, gain2, up),
+            *(unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down),
         )
-        ctx.parameters = (gain1, weight, gain2, up)
         ctx.transforms, ctx.precision, ctx.shape = t, precision, x.shape
         return y.view_as(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
-        unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = (
-            ctx.saved_tensors
-        )
-        gain1, weight, gain2, up = ctx.parameters
+        gain1, weight, gain2, up, *kept = ctx.saved_tensors
+        unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = kept
         t, precision, shape = ctx.transforms, ctx.precision, ctx.shape
         channels, order = shape[-1], bias.numel() // shape[-1]
         y_grad = y_grad.contiguous().view(-1, channels)
