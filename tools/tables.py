@@ -94,6 +94,10 @@ def all_tables() -> str:
     small = read("recipes/navier_stokes_small")
     lines += ["## What symmetry brings, on validation data", "", f"{small['title']}; order 2, one seed, on a CPU.", ""]
     lines += [recipes("navier_stokes_small", "seconds (a busy machine)")]
+    for problem in ("airfoil", "plasticity"):
+        small = read(f"recipes/{problem}_small")
+        lines += [f"## What helps on {problem.capitalize()}, on validation data", "", f"{small['title']}.", ""]
+        lines += [generalisation(small["runs"])]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -214,6 +218,22 @@ def recipes(name: str, seconds: str, ranked: bool = True) -> str:
     runs = sorted(runs, key=lambda run: run["valid_rel_l2"]) if ranked else runs
     rows = [[run["label"], number(run["valid_rel_l2"]), number(run["seconds"])] for run in runs]
     return tables.markdown(["recipe", "validation rel. L2", seconds], rows)
+
+
+def generalisation(runs: list[dict[str, Any]]) -> str:
+    """Errors in training and on validation data; with the mean over a sample and its mirror image where measured."""
+    header = ["changed", "seed", "train loss", "validation rel. L2", "mean with mirror image"]
+    rows = [
+        [
+            run["label"],
+            str(run["seed"]),
+            number(run["train_loss"]),
+            number(run["valid_rel_l2"]),
+            number(run["valid_rel_l2_mean_with_mirror_image"]) if "valid_rel_l2_mean_with_mirror_image" in run else "",
+        ]
+        for run in sorted(runs, key=lambda run: run["valid_rel_l2"])
+    ]
+    return tables.markdown(header, rows)
 
 
 def main() -> int:
