@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from fused_checks import assert_equals_plain, exact_products, poison, relative
 from torch import Tensor
 
 from hofno.errors import ShapeError
@@ -21,21 +22,11 @@ from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_k
 
 Block = Callable[..., Tensor]
 
+__all__ = ["exact_products"]
+pytestmark = pytest.mark.usefixtures("exact_products")
+
 if not kernels.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def exact_products() -> object:
-    """Float32 products in full precision, so that a GPU meets the same tolerance."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
-def relative(value: Tensor, reference: Tensor) -> float:
-    return ((value.detach().double() - reference.detach()).norm() / reference.detach().norm()).item()
 
 
 def block_inputs(
@@ -81,37 +72,28 @@ def on_inputs(
     return run
 
 
-def assert_equals_plain(inputs: list[Tensor], modes: tuple[int, int], *options: Any) -> None:
-    """Values and gradients against float64, under an upstream gradient that differs everywhere."""
-    doubles = [t.detach().double().requires_grad_() for t in inputs]
-    value = on_inputs(kernels.classic_block, modes, *options)(*inputs)
-    reference = on_inputs(kernels.classic_block_plain, modes, *options)(*doubles)
-    upstream = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).to(DEVICE)
-    gradients = torch.autograd.grad(value, inputs, upstream)
-    references = torch.autograd.grad(reference, doubles, upstream.double())
-    assert relative(value, reference) < 1e-5
-    for gradient, expected in zip(gradients, references, strict=True):
-        assert gradient.shape == expected.shape
-        assert relative(gradient, expected) < 1e-5
+def assert_block(inputs: list[Tensor], modes: tuple[int, int], *options: Any) -> None:
+    fused, plain = (on_inputs(block, modes, *options) for block in (kernels.classic_block, kernels.classic_block_plain))
+    assert_equals_plain(fused, plain, inputs)
 
 
 @runs_kernels
 @pytest.mark.parametrize("order", [1, 2, 3, 5, 8])
 def test_every_order(order: int) -> None:
-    assert_equals_plain(block_inputs((6, 8), (2, 3), 20, order), (2, 3))
+    assert_block(block_inputs((6, 8), (2, 3), 20, order), (2, 3))
 
 
 @runs_kernels
 @pytest.mark.parametrize("weights", ["dense", "depthwise"])
 @pytest.mark.parametrize("channels", [8, 20, 32, 33, 64])
 def test_every_width(channels: int, weights: str) -> None:
-    assert_equals_plain(block_inputs((4, 8), (2, 2), channels, 2, weights, "reference"), (2, 2), "reference")
+    assert_block(block_inputs((4, 8), (2, 2), channels, 2, weights, "reference"), (2, 2), "reference")
 
 
 @runs_kernels
 @pytest.mark.parametrize("order", [3, 4])
 def test_maps_that_are_too_many_to_be_kept_are_read_again(order: int) -> None:
-    assert_equals_plain(block_inputs((3, 66), (1, 2), 40, order), (1, 2))
+    assert_block(block_inputs((3, 66), (1, 2), 40, order), (1, 2))
 
 
 @runs_kernels
@@ -127,7 +109,7 @@ def test_maps_that_are_too_many_to_be_kept_are_read_again(order: int) -> None:
     ],
 )
 def test_every_grid(points: tuple[int, int], modes: tuple[int, int], mode_set: ModeSet) -> None:
-    assert_equals_plain(block_inputs(points, modes, 9, 2, mode_set=mode_set), modes, mode_set)
+    assert_block(block_inputs(points, modes, 9, 2, mode_set=mode_set), modes, mode_set)
 
 
 @runs_kernels
@@ -137,13 +119,13 @@ def test_every_grid(points: tuple[int, int], modes: tuple[int, int], mode_set: M
     [((5, 7), (2, 3), 2 / 3), ((3, 5), (2, 12), 4.0)],  # in the second one a row has more coefficients than points
 )
 def test_padded_domains(points: tuple[int, int], modes: tuple[int, int], padding: float, weights: str) -> None:
-    assert_equals_plain(block_inputs(points, modes, 20, 2, weights, "reference", padding), modes, "reference", padding)
+    assert_block(block_inputs(points, modes, 20, 2, weights, "reference", padding), modes, "reference", padding)
 
 
 @runs_kernels
 @pytest.mark.parametrize("order", [1, 2])
 def test_the_last_block_has_no_gelu(order: int) -> None:
-    assert_equals_plain(block_inputs((4, 8), (2, 2), 20, order), (2, 2), "symmetric", 0.0, False)
+    assert_block(block_inputs((4, 8), (2, 2), 20, order), (2, 2), "symmetric", 0.0, False)
 
 
 @runs_kernels
@@ -155,7 +137,7 @@ def test_many_samples_and_tiles_are_shared_out(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(classic_in, "FORWARD_PROGRAMS", 2)
     monkeypatch.setattr(classic_out, "FORWARD_PROGRAMS", 2)
     monkeypatch.setattr(classic_modes, "SAMPLES", 16)
-    assert_equals_plain(block_inputs((5, 17), (2, 2), 20, 2, batch=19), (2, 2))
+    assert_block(block_inputs((5, 17), (2, 2), 20, 2, batch=19), (2, 2))
 
 
 @runs_kernels
@@ -195,7 +177,7 @@ def test_gelu_is_the_exact_one() -> None:
     with torch.no_grad():
         inputs[0].mul_(0.01)
         inputs[-1].copy_(torch.linspace(-6, 6, 16))
-    assert_equals_plain(inputs, (1, 1))
+    assert_block(inputs, (1, 1))
 
 
 @runs_kernels
@@ -215,26 +197,18 @@ def test_parameters_that_lie_in_memory_otherwise() -> None:
     inputs = block_inputs((4, 8), (2, 2), 20, 2)
     turned = [t.detach().mT.contiguous().mT.requires_grad_() if t.dim() == 2 else t for t in inputs]
     assert not turned[1].is_contiguous()
-    assert_equals_plain(turned, (2, 2))
+    assert_block(turned, (2, 2))
 
 
 @runs_kernels
 def test_every_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """Outputs and partial sums start as NaN, so anything left unwritten shows."""
-
-    def poisoned_like(tensor: Tensor) -> Tensor:
-        return torch.full_like(tensor, float("nan"))
-
-    def poisoned(tensor: Tensor, *size: int, dtype: torch.dtype | None = None, device: str | None = None) -> Tensor:
-        return torch.full(size, float("nan"), dtype=dtype or tensor.dtype, device=device or tensor.device)
-
     fused = on_inputs(kernels.classic_block, (2, 3), padding=0.5)
     outputs: list[Tensor] = []
     for weights in ("dense", "depthwise"):
         inputs = block_inputs((5, 7), (2, 3), 20, 2, weights, padding=0.5)
         with monkeypatch.context() as patch:
-            patch.setattr(torch, "empty_like", poisoned_like)
-            patch.setattr(Tensor, "new_empty", poisoned)
+            poison(patch)
             value = fused(*inputs)
             outputs += [value, *torch.autograd.grad(value, inputs, torch.ones_like(value))]
     assert len(outputs) == 2 * 8

@@ -6,10 +6,11 @@ is first imported, so one test runs this file again in a process of its own with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 import torch
+from fused_checks import assert_equals_plain, exact_products, poison, relative
 from torch import Tensor
 
 from hofno.errors import ShapeError
@@ -20,17 +21,11 @@ from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own
 
 EPS = 1e-5
 
+__all__ = ["exact_products"]
+pytestmark = pytest.mark.usefixtures("exact_products")
+
 if not kernels.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
-
-
-@pytest.fixture(autouse=True)
-def exact_products() -> object:
-    """Float32 products in full precision, so that a GPU meets the same tolerance."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    yield
-    torch.set_float32_matmul_precision(before)
 
 
 def draw(*shapes: tuple[int, ...], seed: int = 0) -> list[Tensor]:
@@ -39,27 +34,6 @@ def draw(*shapes: tuple[int, ...], seed: int = 0) -> list[Tensor]:
     tensors = [torch.randn(shape, generator=generator) for shape in shapes]
     scaled = [t / t.shape[-1] ** 0.5 if t.dim() == 2 else t for t in tensors]
     return [t.to(DEVICE).requires_grad_() for t in scaled]
-
-
-def relative(value: Tensor, reference: Tensor) -> float:
-    return ((value.double() - reference).norm() / reference.norm()).item()
-
-
-def assert_equals_plain(
-    fused: Callable[..., Tensor],
-    plain: Callable[..., Tensor],
-    inputs: Sequence[Tensor],
-) -> None:
-    """Values and gradients against float64, under an upstream gradient that differs everywhere."""
-    doubles = [t.detach().double().requires_grad_() for t in inputs]
-    value, reference = fused(*inputs), plain(*doubles)
-    upstream = torch.randn(value.shape, generator=torch.Generator().manual_seed(9)).to(DEVICE)
-    gradients = torch.autograd.grad(value, inputs, upstream)
-    references = torch.autograd.grad(reference, doubles, upstream.double())
-    assert relative(value.detach(), reference.detach()) < 1e-5
-    for gradient, expected in zip(gradients, references, strict=True):
-        assert gradient.shape == expected.shape
-        assert relative(gradient, expected) < 1e-5
 
 
 def block_inputs(
@@ -326,22 +300,10 @@ def test_mode_filter_plain_is_the_complex_product() -> None:
 
 @runs_kernels
 def test_every_output_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outputs and partial sums start as NaN, so anything left unwritten shows."""
-
-    def poisoned_like(tensor: Tensor) -> Tensor:
-        return torch.full_like(tensor, float("nan"))
-
-    def poisoned(tensor: Tensor, *size: int, dtype: torch.dtype | None = None, device: str | None = None) -> Tensor:
-        kind = dtype or tensor.dtype  # the interpreter copies arguments, also integers
-        return torch.full(
-            size, float("nan") if kind.is_floating_point else 0, dtype=kind, device=device or tensor.device
-        )
-
     narrow, wide = (block_inputs((5, 7), (2, 3), channels, 2, 32, padding=0.5) for channels in (16, 128))
     filtering = draw((2, 2, 13, 16), (13, 16, 2))
     with monkeypatch.context() as patch:
-        patch.setattr(torch, "empty_like", poisoned_like)
-        patch.setattr(Tensor, "new_empty", poisoned)
+        poison(patch)
         outputs: list[Tensor] = []
         padded = fused_block((2, 3), padding=0.5)
         for inputs, fused in ((narrow, padded), (wide, padded), (filtering, kernels.mode_filter)):

@@ -95,8 +95,9 @@ class ClassicBlock(nn.Module):
         if _fusable(conv) and kernels.classic_supported(v, conv.order, kept):
             linear, matrices, offset = _on_plane(conv, v)
             maps = (linear.weight, linear.bias, conv.filter.weight, offset, skip.weight, skip.bias)
-            if runs(kernels.classic_block, v, *maps, matrices, not self.last):
-                return kernels.classic_block(v, *maps, matrices, not self.last)
+            arguments = (*maps, matrices, not self.last)
+            if runs(kernels.classic_block, v, *arguments):
+                return kernels.classic_block(v, *arguments)
         v = conv(v, add=skip(v))
         return v if self.last else F.gelu(v)
 

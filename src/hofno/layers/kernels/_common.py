@@ -91,16 +91,18 @@ class Tile:
         """Places for the coefficients of a tile whose rows have `kept` each."""
         return max(16, power_of_two(self.rows * kept))
 
-    def launch(self, kept: int) -> dict[str, int]:
-        """Sizes and launch options that every kernel along image rows takes."""
+    def sizes(self, kept: int) -> dict[str, int]:
+        """Sizes that every kernel along image rows takes."""
         return {
             "POINTS": self.points,
             "FILLED": self.filled,
             "MODES": self.modes(kept),
             "KEPT": self.rows * kept,
-            "num_warps": 8 if self.points >= 128 else 4,
-            "num_stages": 1,
         }
+
+    def launch(self, kept: int) -> dict[str, int]:
+        """Sizes and launch options of kernels that take a tile at once."""
+        return {**self.sizes(kept), "num_warps": 8 if self.points >= 128 else 4, "num_stages": 1}
 
 
 def tile_of(width: int, largest: int) -> Tile:

@@ -1,11 +1,11 @@
 """The classic block in a few kernels, forward and backward.
 
     rows in      s = F_w prod_i (A_i x + a_i)          `classic_in`
-    columns      t = F_h^-1 R F_h s                    library products around `classic_modes` or `mode_product`
+    columns      t = F_h^-1 R F_h s                    library products around `classic_modes`, or `columns`
     rows out     y = gelu(W x + b + F_w^-1 t)          `classic_out`
 
-x, the spectrum F_h s and t are kept for the backward pass; everything between is computed again there. Derivatives of
-derivatives come from the plain form.
+x, the spectrum F_h s (or what it is made of) and t are kept for the backward pass; everything between is computed
+again there. Derivatives of derivatives come from the plain form.
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:
@@ -19,45 +19,44 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofno.layers.kernels import classic_block_plain, classic_in, classic_out, dot_precision
+from hofno.layers.kernels import classic_block_plain, classic_in, classic_out, columns, dot_precision
 from hofno.layers.kernels._common import on_device_of, operand_type, parameter
 from hofno.layers.kernels.classic_modes import mix, mix_grads
 from hofno.layers.kernels.classic_rows import new_shares, row_tile, summed
-from hofno.layers.kernels.mode_product import multiply, multiply_grads
-from hofno.layers.kernels.transforms import Matrices, transforms_of
+from hofno.layers.kernels.transforms import Matrices, Transforms, transforms_of
 from hofno.layers.parts import plain_backward
 from hofno.layers.precision import full_precision
 from hofno.transforms.fourier import left_product
 
 
 def _columns(
-    s: Tensor, matrices: Matrices, filter_: Tensor, offset: Tensor | None, precision: str
+    s: Tensor, transforms: Transforms, filter_: Tensor, offset: Tensor | None, precision: str
 ) -> tuple[Tensor, Tensor]:
-    """F_h^-1 R F_h s of s (b, n1, 2M, C), and the spectrum F_h s (b, 2, K, M, C), offset added."""
+    """F_h^-1 R F_h s of s (b, n1, 2M, C), and what the backward pass wants: of a dense R the spectrum, offset added."""
+    if filter_.dim() == 4:
+        return columns.forward(s, transforms.columns, filter_, offset)
     batch, (kept, m), channels = s.shape[0], filter_.shape[:2], s.shape[-1]
-    transform, inverse = matrices[2:]
+    transform, inverse = transforms.leading
     with full_precision(s):
         spectrum = left_product(transform, s.view(batch, -1, m * channels)).view(batch, 2, kept, m, channels)
         spectrum = spectrum if offset is None else spectrum.add_(offset)
-        out = multiply(spectrum, filter_) if filter_.dim() == 4 else mix(spectrum, filter_, precision)
-        out = left_product(inverse, out.view(batch, 2 * kept, m * channels))
+        out = left_product(inverse, mix(spectrum, filter_, precision).view(batch, 2 * kept, m * channels))
     return out.view_as(s), spectrum
 
 
 def _columns_grads(
-    spectrum: Tensor, matrices: Matrices, filter_: Tensor, out_grad: Tensor, precision: str
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of s, of the spectrum and of the filter."""
-    batch, _, kept, m, channels = spectrum.shape
-    transform, inverse = matrices[2:]
-    with full_precision(spectrum):
-        grad = left_product(inverse.T, out_grad.view(batch, -1, m * channels)).view_as(spectrum)
-        if filter_.dim() == 4:
-            spectrum_grad, filter_grad = multiply_grads(spectrum, filter_, grad)
-        else:
-            spectrum_grad, filter_grad = mix_grads(spectrum, filter_, grad, precision)
+    wanted: Tensor, transforms: Transforms, filter_: Tensor, offset: Tensor | None, out_grad: Tensor, precision: str
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Gradients of s, of the filter and of the offset, from what the forward pass has kept."""
+    if filter_.dim() == 4:
+        return columns.backward(wanted, transforms.columns, filter_, offset, out_grad)
+    batch, _, kept, m, channels = wanted.shape
+    transform, inverse = transforms.leading
+    with full_precision(wanted):
+        grad = left_product(inverse.T, out_grad.view(batch, -1, m * channels)).view_as(wanted)
+        spectrum_grad, filter_grad = mix_grads(wanted, filter_, grad, precision)
         s_grad = left_product(transform.T, spectrum_grad.view(batch, 2 * kept, m * channels))
-    return s_grad.view_as(out_grad), spectrum_grad, filter_grad
+    return s_grad.view_as(out_grad), filter_grad, None if offset is None else spectrum_grad.sum(0)
 
 
 class FusedClassicBlock(torch.autograd.Function):
@@ -88,16 +87,16 @@ class FusedClassicBlock(torch.autograd.Function):
         operand, precision = operand_type(x), dot_precision(x)
         with on_device_of(x):
             s = classic_in.forward(x, weight.to(operand), bias, transforms, precision)
-            s, spectrum = _columns(s, matrices, filter_, offset, precision)
+            s, wanted = _columns(s, transforms, filter_, offset, precision)
             y = classic_out.forward(x, s, skip.to(operand), skip_bias, transforms, gelu, precision)
-        ctx.save_for_backward(*inputs, spectrum, s)
+        ctx.save_for_backward(*inputs, wanted, s)
         ctx.transforms, ctx.matrices, ctx.gelu = transforms, matrices, gelu
         ctx.operand, ctx.precision = operand, precision
         return y
 
     @staticmethod
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, spectrum, s = ctx.saved_tensors
+        *inputs, wanted, s = ctx.saved_tensors
         if torch.is_grad_enabled():
             formula = partial(classic_block_plain, matrices=ctx.matrices, gelu=ctx.gelu)
             return *plain_backward(formula, tuple(inputs), y_grad), None, None
@@ -111,9 +110,8 @@ class FusedClassicBlock(torch.autograd.Function):
             x_grad, out_grad = classic_out.backward(
                 x, s, skip, skip_bias, transforms, y_grad, shares.of(0, 1), ctx.gelu, precision
             )
-            s_grad, spectrum_grad, filter_grad = _columns_grads(spectrum, ctx.matrices, filter_, out_grad, precision)
+            s_grad, filter_grad, offset_grad = _columns_grads(wanted, transforms, filter_, offset, out_grad, precision)
             classic_in.backward_(x, weight, bias, transforms, s_grad, x_grad, shares.of(1, maps), precision)
             weights, biases = summed(whole, channels)
-        offset_grad = None if offset is None else spectrum_grad.sum(0)
         first = (x_grad, weights[channels:], biases[channels:], filter_grad, offset_grad)
         return *first, weights[:channels], biases[:channels], None, None

@@ -86,11 +86,8 @@ def row_launch(x: Tensor, tile: Tile, kept: int, programs: int, precision: str) 
     return {
         "CHANNELS": x.shape[-1],
         "PLACES": places,
-        "POINTS": tile.points,
         "BLOCKS": tile.blocks,
-        "FILLED": tile.filled,
-        "MODES": tile.modes(kept),
-        "KEPT": tile.rows * kept,
+        **tile.sizes(kept),
         "STEPS": blocks_of(tile.count(x.shape[0] * x.shape[1]), programs),
         "PRECISION": precision,
         "num_warps": 4 if places == 32 else 8,

@@ -20,6 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.layers.kernels._common import blocks_of, dot, power_of_two
+from hofno.layers.kernels.sums import sum_rows
 
 SHARES = 128
 POINTS = 64
@@ -99,7 +100,7 @@ def scaled_linear_grads(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dW (A, C), db (A,) and dgain (C,), for the input gain * unit."""
     weight_grad, bias_grad, gain_grad = _gradients(d, unit, gain, weight, precision)
-    return weight_grad, bias_grad, gain_grad.sum(0)
+    return weight_grad, bias_grad, sum_rows(gain_grad)
 
 
 def _gradients(

@@ -240,14 +240,7 @@ def _whole(channels: int) -> dict[str, int]:
 
 
 def _sizes(tile: Tile, kept: int) -> dict[str, int]:
-    return {
-        "POINTS": tile.points,
-        "BLOCKS": tile.blocks,
-        "FILLED": tile.filled,
-        "MODES": tile.modes(kept),
-        "KEPT": tile.rows * kept,
-        "num_stages": STAGES if tile.blocks > 1 else 1,
-    }
+    return {**tile.sizes(kept), "BLOCKS": tile.blocks, "num_stages": STAGES if tile.blocks > 1 else 1}
 
 
 def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Tile, kept: int, precision: str) -> Tensor:
