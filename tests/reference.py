@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hofno.layers.factors import DenseFactors, IdentityFactors, SharedFactors, StructuredFactors
 from hofno.layers.spectral import HigherOrderSpectralConv
+from hofno.problems.symmetry import Channels, Motion
 
 Shape = tuple[int, ...]
 Wave = tuple[int, ...]
@@ -181,3 +182,17 @@ def no_biases(layer: HigherOrderSpectralConv) -> HigherOrderSpectralConv:
         if name.endswith("bias"):
             torch.nn.init.zeros_(parameter)
     return layer
+
+
+def image_of(v: np.ndarray, motion: Motion, channels: Channels) -> np.ndarray:
+    """v'_c(i) = sign_c v_c(M i + s) + offset_c of v (n, c, *grid), one point at a time."""
+    shape = v.shape[2:]
+    shift = motion.points(shape)
+    signs, offsets = channels.of(v.shape[1])
+    out = np.empty_like(v)
+    for place in np.ndindex(*shape):
+        there = [sum(a * i for a, i in zip(row, place, strict=True)) for row in motion.axes(shape)]
+        there = tuple((t + s) % n for t, s, n in zip(there, shift, shape, strict=True))
+        for c in range(v.shape[1]):
+            out[:, c, *place] = motion.sign * signs[c] * v[:, c, *there] + offsets[c]
+    return out

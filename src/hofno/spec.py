@@ -101,6 +101,9 @@ class TrainSpec(Section):
         "trajectories", description="what batch_size counts: trajectories with all their frames, or single next frames"
     )
     augment: bool = Field(False, description="move training samples by the symmetries of their problem, at random")
+    symmetric: bool = Field(
+        False, description="predict by the mean over these symmetries, at as many times the work; needs augment"
+    )
     noise: float = Field(0.0, ge=0, description="deviation of the noise added to inputs, once these are standardised")
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
 

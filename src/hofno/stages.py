@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,11 @@ def check_channels(spec: Spec, surrogate: Surrogate) -> None:
             f"{found[1]}; leave out the --set that changes them"
         )
     refuse_fixed_grid(surrogate, problem(spec.data.problem, spec.data.parameters).grid_geometry.shape)
+
+
+def predict_as(spec: Spec, surrogate: Surrogate) -> None:
+    """Let a trained operator predict by the mean over its problem's symmetries, or not, as the spec says."""
+    surrogate.symmetry = problem(spec.data.problem, spec.data.parameters).symmetry if spec.train.symmetric else None
 
 
 def make_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
@@ -153,6 +159,8 @@ def evaluate_run(
     scores = score(surrogate, data.test)
     history = read_history(path)
     metrics, in_time = scores.means(), {}
+    if surrogate.symmetry is not None:
+        metrics["rel_l2_one_view"] = score(replace(surrogate, symmetry=None), data.test).means()["rel_l2"]
     if data.rollout is not None:
         vorticity = problem_class(spec.data.problem).vorticity
         rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,9 +27,11 @@ from hofno.data.clouds import is_list_of_samples, pad_samples
 from hofno.data.dataset import Dataset, Rollout, refuse_not_finite
 from hofno.data.device import find_device
 from hofno.data.normalise import ChannelNormaliser, Normaliser, saved_normaliser
+from hofno.data.views import Views
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Geometry, Mesh, Points, describe_geometry, kind_of, read_geometry
 from hofno.models.registry import build, model_name, parameter_counts
+from hofno.problems.symmetry import Symmetry, describe_symmetry, read_symmetry
 from hofno.versions import versions
 
 __all__ = ["Surrogate", "find_device", "load", "load_weights", "roll_out"]
@@ -54,7 +57,8 @@ def _like(values: Tensor, given: Any) -> Any:
 class Surrogate:
     """Model and normalisers; `predict` takes raw fields.
 
-    With a rollout the model takes `history` frames to the next one, and predictions are fed back to it.
+    With a rollout the model takes `history` frames to the next one, and predictions are fed back to it. With a symmetry
+    every prediction is the mean over its motions, see `hofno.data.views`; set it to None for one pass instead.
     """
 
     model: nn.Module
@@ -63,6 +67,7 @@ class Surrogate:
     grid: Geometry
     stamp: dict[str, Any] = field(default_factory=dict)
     rollout: Rollout | None = None
+    symmetry: Symmetry | None = None
 
     @classmethod
     def around(cls, model: nn.Module, data: Dataset) -> Surrogate:
@@ -185,25 +190,33 @@ class Surrogate:
         training = self.model.training
         self.model.eval()
         try:
+            views = None
+            if self.symmetry is not None:
+                views = Views(self.symmetry, x.shape[2:], device, in_time=self.rollout is not None)
             parts = []
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
-                encoded = self.inputs.encode(x[rows].to(device))
-                if isinstance(self.grid, Points):
-                    assert coords is not None
-                    inside = None if mask is None else mask[rows].to(device)
-                    predicted = self.model(encoded, self.grid.to_unit(coords[rows].to(device)), inside).float()
-                    predicted = self.targets.decode(predicted)
-                    predicted = predicted if inside is None else predicted.masked_fill(~inside[:, None], 0.0)
-                elif self.rollout is None:
-                    predicted = self.targets.decode(self.model(encoded).float())
+                places, inside = (None if part is None else part[rows].to(device) for part in (coords, mask))
+                apply = partial(self._apply, coords=places, inside=inside)
+                if views is not None:
+                    apply = partial(views.mean, self._apply, coords=places, inside=inside)
+                if self.rollout is None:
+                    predicted = apply(x[rows].to(device))
                 else:
-                    predicted = roll_out(self.model, encoded, steps or self.rollout.horizon)
-                    predicted = self.targets.decode(predicted)
+                    predicted = roll_out(apply, x[rows].to(device), steps or self.rollout.horizon)
+                predicted = predicted if inside is None else predicted.masked_fill(~inside[:, None], 0.0)
                 parts.append(predicted.cpu())
             return torch.cat(parts)
         finally:
             self.model.train(training)
+
+    def _apply(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
+        """The model once, physical fields to physical fields."""
+        encoded = self.inputs.encode(x)
+        if not isinstance(self.grid, Points):
+            return self.targets.decode(self.model(encoded).float())
+        assert coords is not None
+        return self.targets.decode(self.model(encoded, self.grid.to_unit(coords), inside).float())
 
     def files(self) -> dict[str, bytes]:
         """The files of the saved folder."""
@@ -217,6 +230,8 @@ class Surrogate:
         }
         if self.rollout is not None:
             description["rollout"] = asdict(self.rollout)
+        if self.symmetry is not None:
+            description["symmetry"] = describe_symmetry(self.symmetry)
         weights = {key: value.detach() for key, value in self.model.state_dict().items()}
         statistics = {**self.inputs.tensors("inputs"), **self.targets.tensors("targets")}
         return {
@@ -257,6 +272,7 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         grid = read_geometry(description["grid"])
         stamp = dict(description["stamp"])
         rollout = Rollout(**description["rollout"]) if "rollout" in description else None
+        symmetry = read_symmetry(description["symmetry"]) if "symmetry" in description else None
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
     load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
@@ -268,6 +284,7 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         grid,
         stamp,
         rollout,
+        symmetry,
     )
     made.model.to(find_device(device)).eval()
     return made

@@ -20,6 +20,27 @@ from hofno.data.npy import npy_bytes
 Hofno = Callable[..., Result]
 Refused = Callable[..., str]
 
+SQUARE = """
+[data]
+problem = "darcy"
+resolution = 21
+solver_resolution = 21
+train = 4
+valid = 2
+test = 3
+
+[model]
+name = "hofno"
+modes = [3, 3]
+width = 4
+depth = 1
+
+[train]
+epochs = 1
+batch_size = 2
+augment = true
+"""
+
 
 @pytest.fixture
 def run(hofno: Hofno, folder: Path) -> Path:
@@ -134,6 +155,24 @@ def test_evaluate_on_other_data_writes_nothing(run: Path, hofno: Hofno) -> None:
     assert "3 test samples" in result.stdout
     assert "nothing is written" in result.stdout
     assert (run / "evaluation.json").read_bytes() == before
+
+
+def test_evaluate_as_a_mean_over_symmetries(hofno: Hofno, refused: Refused, folder: Path, run: Path) -> None:
+    (folder / "square.toml").write_text(SQUARE)
+    assert hofno("train", "square.toml", "--out", "one").exit_code == 0
+    own = json.loads((folder / "one" / "evaluation.json").read_text())["metrics"]
+    result = hofno("evaluate", "one", "--set", "train.symmetric=true")
+    assert result.exit_code == 0, result.output
+    assert "other predictions than the run's own: nothing is written" in result.stdout
+    settings = ("--out", "mean", "--set", "train.symmetric=true")
+    assert hofno("train", "square.toml", *settings).exit_code == 0
+    mean = json.loads((folder / "mean" / "evaluation.json").read_text())["metrics"]
+    assert mean["rel_l2_one_view"] == pytest.approx(own["rel_l2"])
+    assert mean["rel_l2"] != own["rel_l2"]
+    assert f"{mean['rel_l2']:.6g}" in result.stdout
+    assert f"{own['rel_l2']:.6g}" in hofno("evaluate", "mean", "--set", "train.symmetric=false").stdout
+    assert f"{mean['rel_l2_one_view']:.6g}" in hofno("evaluate", "mean").stdout
+    assert "train.augment=true" in refused("evaluate", run, "--set", "train.symmetric=true")
 
 
 @pytest.mark.parametrize(

@@ -22,20 +22,7 @@ from hofno.problems.registry import PROBLEMS, problem
 from hofno.problems.symmetry import Channels, Motion, Symmetry, mirror, square
 from hofno.problems.unit_cell import CellMesh, unit_cell, with_void
 from hofno.solvers.elasticity import von_mises
-
-
-def image_of(v: np.ndarray, motion: Motion, channels: Channels) -> np.ndarray:
-    """v'_c(i) = sign_c v_c(M i + s) + offset_c of v (n, c, *grid), one point at a time."""
-    shape = v.shape[2:]
-    shift = motion.points(shape)
-    signs, offsets = channels.of(v.shape[1])
-    out = np.empty_like(v)
-    for place in np.ndindex(*shape):
-        there = [sum(a * i for a, i in zip(row, place, strict=True)) for row in motion.axes(shape)]
-        there = tuple((t + s) % n for t, s, n in zip(there, shift, shape, strict=True))
-        for c in range(v.shape[1]):
-            out[:, c, *place] = motion.sign * signs[c] * v[:, c, *there] + offsets[c]
-    return out
+from reference import image_of
 
 
 def image(sample: Arrays, symmetry: Symmetry) -> Arrays:

@@ -26,7 +26,7 @@ FILE, FIGURE = "resolution.json", "resolution.svg"
 
 
 def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, Any]) -> None:
-    """Print the errors at each resolution, and write them and their figure unless the data were changed."""
+    """Print the errors at each resolution, and write them and their figure unless something was changed."""
     if "data.resolution" in changes:
         raise SpecError("--resolution and --set data.resolution contradict each other; leave one of them out")
     folders = _folders(run)
@@ -35,7 +35,8 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
     operators = [load(folder, member.device) for folder, member in zip(folders, members, strict=True)]
     for member, operator in zip(members, operators, strict=True):  # all that can fail early, before anything is solved
         stages.check_resolutions(member, operator, resolutions)
-    own = all(member.data_hash == spec.data_hash for member, spec in zip(members, read, strict=True))
+        stages.predict_as(member, operator)
+    own = all(member.run_hash == spec.run_hash for member, spec in zip(members, read, strict=True))
     records: list[dict[str, Any]] = []
     for folder, member, operator in zip(folders, members, operators, strict=True):
         records.append(stages.evaluate_resolutions(member, operator, resolutions, progress_on(choose_show(True))))
@@ -43,7 +44,7 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
         if own:
             storage.write_json(folder / FILE, records[-1])
     if not own:
-        typer.echo("other data than the run's own: nothing is written")
+        typer.echo("other data or predictions than the run's own: nothing is written")
         return
     buffer = BytesIO()
     _figure(members, folders, records).savefig(buffer, format="svg", facecolor="white")

@@ -11,6 +11,7 @@ from hofno.cli.options import Settings, print_table, read_settings
 from hofno.errors import CheckpointError, SpecError
 
 WORST = 5
+SYMMETRIC = "train.symmetric"
 
 
 def evaluate(
@@ -26,6 +27,8 @@ def evaluate(
 ) -> None:
     """Print the test errors of a finished run; with --set data.KEY=VALUE, on other data of the same problem.
 
+    With --set train.symmetric=true, or false, those of the mean over the problem's symmetries, or of one pass.
+
     With --resolution, on the same test functions sampled on other grids, beside the grid of training: numbers and a
     figure of the error against the resolution are written to RUN, which may then be a whole study.
     """
@@ -38,9 +41,10 @@ def evaluate(
 
     changes = read_settings(settings)
     for key in changes:
-        if key != "device" and (not key.startswith("data.") or key == "data.problem"):
+        if key not in ("device", SYMMETRIC) and (not key.startswith("data.") or key == "data.problem"):
             raise SpecError(
-                f"evaluate can change the data (data.KEY=VALUE) and the device; got {key!r}; train another run for that"
+                f"evaluate can change the data (data.KEY=VALUE), {SYMMETRIC} and the device; got {key!r}; train "
+                "another run for that"
             )
     if resolution:
         from hofno.cli.resolutions import evaluate_resolutions
@@ -52,13 +56,15 @@ def evaluate(
     surrogate = load(run, changed.device)
     stages.check(changed)
     stages.check_channels(changed, surrogate)
+    stages.predict_as(changed, surrogate)
     data = stages.make_data(changed)
-    if changed.data_hash == spec.data_hash:
+    if changed.run_hash == spec.run_hash:
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
         means, note = record["metrics"], f"written to {run / 'evaluation.json'}"
     else:
         scores = score(surrogate, data.test)
-        means, note = scores.means(), "other data than the run's own: nothing is written"
+        other = "data" if changed.data_hash != spec.data_hash else "predictions"
+        means, note = scores.means(), f"other {other} than the run's own: nothing is written"
     rows = []
     for name, mean in means.items():
         values = getattr(scores, name, None)

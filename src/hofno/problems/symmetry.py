@@ -8,7 +8,8 @@ Scattered points keep their order, and what moves them is the sign and the offse
 A problem lists its motions, the identity among them. Where the equation is also unchanged by a shift along one
 direction, `slide`, every motion may be followed by any number of steps along it, on a periodic grid. Training with
 `augment` moves each sample of a batch by a motion drawn for it, inputs and targets alike: more samples, without solving
-for them. Where the law of the samples has the symmetry too, they are of the same distribution.
+for them. Where the law of the samples has the symmetry too, they are of the same distribution. With `symmetric` too, a
+prediction is the mean over the motions (`hofno.data.views`).
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
+from typing import Any
 
 from hofno.errors import SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points
@@ -150,8 +152,9 @@ class Symmetry:
         ):
             parts = max(part.denominator for m in self.motions for part in (*m.shift, Fraction(0)))
             raise SpecError(
-                f"train.augment moves points to points of a square grid{f' of a multiple of {parts}' * (parts > 1)}; "
-                f"got {' x '.join(map(str, shape))} points; set train.augment=false or choose another resolution"
+                f"this symmetry takes points to points of a square grid{f' of a multiple of {parts}' * (parts > 1)}; "
+                f"got {' x '.join(map(str, shape))} points; choose another resolution, or for training set "
+                "train.augment=false"
             )
 
     def box(self, grid: Points) -> Points:
@@ -174,6 +177,46 @@ class Symmetry:
                             f"a motion has {len(values)} {kind} of {name} and the data have {count} of these; give one "
                             "for each, coordinates of a mesh after the other inputs"
                         )
+
+
+def describe_symmetry(symmetry: Symmetry) -> dict[str, Any]:
+    """As plain values, for `read_symmetry`."""
+    motions = [
+        {**asdict(motion), "shift": [[part.numerator, part.denominator] for part in motion.shift]}
+        for motion in symmetry.motions
+    ]
+    return {"motions": motions, "slide": symmetry.slide}
+
+
+def read_symmetry(values: dict[str, Any]) -> Symmetry:
+    """What `describe_symmetry` described; a part that is missing or unknown raises KeyError or TypeError."""
+    motions = [_read_motion(**motion) for motion in values["motions"]]
+    slide = values["slide"]
+    return Symmetry(motions=tuple(motions), slide=None if slide is None else tuple(slide))
+
+
+def _read_motion(
+    *,
+    matrix: list[list[int]],
+    shift: list[list[int]],
+    steps: list[int],
+    sign: int,
+    inputs: dict[str, list[Any]],
+    targets: dict[str, list[Any]],
+    coords: dict[str, list[Any]],
+) -> Motion:
+    inputs_, targets_, coords_ = (
+        Channels(signs=tuple(one["signs"]), offsets=tuple(one["offsets"])) for one in (inputs, targets, coords)
+    )
+    return Motion(
+        matrix=tuple(map(tuple, matrix)),
+        shift=tuple(Fraction(*part) for part in shift),
+        steps=tuple(steps),
+        sign=sign,
+        inputs=inputs_,
+        targets=targets_,
+        coords=coords_,
+    )
 
 
 def _identity(axes: int) -> tuple[tuple[int, ...], ...]:

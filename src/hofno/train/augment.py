@@ -14,7 +14,6 @@ generator, which checkpoints keep.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -23,6 +22,7 @@ from torch import Tensor
 
 from hofno.data.dataset import Dataset
 from hofno.data.normalise import ChannelNormaliser, Normaliser
+from hofno.data.views import Numbers, points_of
 from hofno.errors import SpecError
 from hofno.geometry import Geometry, Points
 from hofno.problems.symmetry import Channels, Symmetry
@@ -46,11 +46,8 @@ class Augment:
         self.points: Tensor | None = None
         if not symmetry.moves_points:
             return
-        here = torch.stack(torch.meshgrid(*map(torch.arange, shape), indexing="ij")).flatten(1)  # (d, points)
-        there = [torch.tensor(m.axes(shape)) @ here + torch.tensor(m.points(shape))[:, None] for m in symmetry.motions]
-        self.points = torch.stack(there).to(device)  # (motions, d, points)
-        self.sizes = torch.tensor(shape, device=device)[:, None]
-        self.strides = torch.tensor([math.prod(shape[k + 1 :]) for k in range(len(shape))], device=device)[:, None]
+        self.points = points_of(symmetry, shape).to(device)  # (motions, d, points)
+        self.numbers = Numbers(shape, device)
         self.slide = torch.tensor(symmetry.slide or (0,) * len(shape), device=device)
 
     def draw(self, count: int) -> Draw:
@@ -60,17 +57,13 @@ class Augment:
             return Draw(which, None)
         steps = torch.randint(2**20, (count, 1), device=self.device)
         points = self.points.index_select(0, which) + (steps * self.slide)[..., None]  # (count, d, points)
-        return Draw(which, self._flat(points)[:, None])
+        return Draw(which, self.numbers(points)[:, None])
 
     def places(self) -> Tensor | None:
         """Where the points come from in each motion without a slide, (motions, points), on the CPU."""
         if self.points is None:
             return None
-        return self._flat(self.points).cpu()
-
-    def _flat(self, points: Tensor) -> Tensor:
-        """Numbers of points on a grid that goes on beyond its ends, (n, d, points) -> (n, points)."""
-        return (points % self.sizes * self.strides).sum(1)
+        return self.numbers(self.points).cpu()
 
 
 class Change:

@@ -99,7 +99,9 @@ def train(
     check_task(data, spec)
     model.to(device).train()
     inputs, targets = normalisers(data, spec)
-    surrogate = Surrogate(model, inputs.to(device), targets.to(device), data.grid, {"data": data.stamp}, data.rollout)
+    symmetry = data.symmetry if spec.symmetric else None
+    normalised = (inputs.to(device), targets.to(device))
+    surrogate = Surrogate(model, *normalised, data.grid, {"data": data.stamp}, data.rollout, symmetry)
     with _random(seed, device), _requests_to_stop() as stop, showing(show):
         check_fit(model, data, device)
         optimisers = Optimisers(model, spec, device)

@@ -235,6 +235,11 @@ def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Sym
     """Refuse a way of training that means nothing for the problem."""
     if spec.augment:
         check_augment(symmetry, grid, spec.normaliser)
+    elif spec.symmetric:
+        raise SpecError(
+            "train.symmetric=true predicts from moved samples too, which only training with train.augment=true has "
+            "seen; set that too, or leave symmetric out"
+        )
     if isinstance(grid, Points) and (spec.loss == "rel_l2_gradient" or spec.normaliser != "channel"):
         name = "loss" if spec.loss == "rel_l2_gradient" else "normaliser"
         raise SpecError(
