@@ -194,8 +194,9 @@ def classic_block(
 ) -> Tensor:
     """gelu(W x + b + F^-1 filter F prod_i (A_i x + a_i)), or the same without the gelu, fused.
 
-    Shapes and types as for `modern_block`: the A_i are stacked in weight (order*C, C), the a_i in bias (order*C,), W is
-    skip (C, C), b skip_bias (C,); the filter is (K, M, C, 2), or (K, M, C, C, 2) with the input channel first.
+    Shapes as for `modern_block`: the A_i are stacked in weight (order*C, C), the a_i in bias (order*C,), W is skip
+    (C, C), b skip_bias (C,); the filter is (K, M, C, 2), or (K, M, C, C, 2) with the input channel first. Everything is
+    in float32, under bfloat16 autocast too.
     """
     from hofno.layers.kernels.classic import FusedClassicBlock
 

@@ -6,6 +6,9 @@
 
 x, the spectrum F_h s (or what it is made of) and t are kept for the backward pass; everything between is computed
 again there. Derivatives of derivatives come from the plain form.
+
+Products take their operands in float32 (TF32 where that is allowed), under bfloat16 autocast too: the time of so few
+channels is that of memory, and what Triton 3.6 made of these kernels in bfloat16 read beyond shared memory on an H200.
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:
@@ -20,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hofno.layers.kernels import classic_block_plain, classic_in, classic_out, columns, dot_precision
-from hofno.layers.kernels._common import on_device_of, operand_type, parameter
+from hofno.layers.kernels._common import on_device_of, parameter
 from hofno.layers.kernels.classic_modes import mix, mix_grads
 from hofno.layers.kernels.classic_rows import new_shares, row_tile, summed
 from hofno.layers.kernels.transforms import Matrices, Transforms, transforms_of
@@ -84,14 +87,13 @@ class FusedClassicBlock(torch.autograd.Function):
         filter_ = parameter("filter", filter_, (*transforms.kept_modes, *mixing, 2), x)
         skip = parameter("skip.weight", skip, (channels, channels), x)
         skip_bias = parameter("skip.bias", skip_bias, (channels,), x)
-        operand, precision = operand_type(x), dot_precision(x)
+        precision = dot_precision(x)
         with on_device_of(x):
-            s = classic_in.forward(x, weight.to(operand), bias, transforms, precision)
+            s = classic_in.forward(x, weight, bias, transforms, precision)
             s, wanted = _columns(s, transforms, filter_, offset, precision)
-            y = classic_out.forward(x, s, skip.to(operand), skip_bias, transforms, gelu, precision)
+            y = classic_out.forward(x, s, skip, skip_bias, transforms, gelu, precision)
         ctx.save_for_backward(*inputs, wanted, s)
-        ctx.transforms, ctx.matrices, ctx.gelu = transforms, matrices, gelu
-        ctx.operand, ctx.precision = operand, precision
+        ctx.transforms, ctx.matrices, ctx.gelu, ctx.precision = transforms, matrices, gelu, precision
         return y
 
     @staticmethod
@@ -101,8 +103,9 @@ class FusedClassicBlock(torch.autograd.Function):
             formula = partial(classic_block_plain, matrices=ctx.matrices, gelu=ctx.gelu)
             return *plain_backward(formula, tuple(inputs), y_grad), None, None
         x, weight, bias, filter_, offset, skip, skip_bias = inputs
-        bias, filter_, skip_bias, y_grad = (t.contiguous() for t in (bias, filter_, skip_bias, y_grad))
-        weight, skip = (t.to(ctx.operand).contiguous() for t in (weight, skip))
+        weight, bias, filter_, skip, skip_bias, y_grad = (
+            t.contiguous() for t in (weight, bias, filter_, skip, skip_bias, y_grad)
+        )
         transforms, channels, precision = ctx.transforms, x.shape[-1], ctx.precision
         maps = 1 + weight.shape[0] // channels
         whole, shares = new_shares(x, maps, transforms.tile)

@@ -15,12 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import triton_type
+from hofno.layers.kernels._common import rounded
 from hofno.layers.kernels.classic_rows import (
     FORWARD_PROGRAMS,
     Shares,
     mode_rows,
-    operand,
     places_of,
     registers,
     row_counts,
@@ -36,7 +35,7 @@ AT_HAND = 2 * 64 * 64  # numbers of the maps that a program keeps
 
 
 @triton.jit
-def _read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, AT_HAND, OPERAND, PRECISION):
+def _read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, AT_HAND, PRECISION):
     """Weight (CHUNK, PLACES) and bias (1, CHUNK) of the q-th chunk of the i-th factor.
 
     Volatile where it is to be read again: the compiler would keep it.
@@ -46,33 +45,33 @@ def _read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, AT_HA
     at = (i * CHANNELS + outs)[:, None] * CHANNELS + channels[None, :]
     weight = tl.load(weight_pointer + at, mask=inside, other=0.0, volatile=not AT_HAND)
     bias = tl.load(bias_pointer + i * CHANNELS + outs, mask=outs < CHANNELS, other=0.0)
-    return operand(weight, OPERAND, PRECISION), bias[None, :]
+    return rounded(weight, PRECISION), bias[None, :]
 
 
 @triton.jit
-def _read_maps(weight_pointer, bias_pointer, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION):
+def _read_maps(weight_pointer, bias_pointer, ORDER, CHANNELS, PLACES, CHUNK, PRECISION):
     """All of them, chunk by chunk."""
     maps = ()
     for q in tl.static_range(PLACES // CHUNK):
         for i in tl.static_range(ORDER):
-            maps += (_read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, True, OPERAND, PRECISION),)
+            maps += (_read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, True, PRECISION),)
     return maps
 
 
 @triton.jit
-def _map(maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION):
+def _map(maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, PRECISION):
     """That of the i-th factor, from those at hand if there are any."""
     if len(maps) > 0:
         found = maps[q * ORDER + i]
     else:
-        found = _read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, False, OPERAND, PRECISION)
+        found = _read_map(weight_pointer, bias_pointer, q, i, CHANNELS, PLACES, CHUNK, False, PRECISION)
     return found
 
 
 @triton.jit
 def _forward_kernel(
     x_pointer,  # (P, C)
-    weight_pointer,  # (ORDER*C, C), operand type
+    weight_pointer,  # (ORDER*C, C)
     bias_pointer,  # (ORDER*C,)
     transform_pointer,  # (MODES, BLOCKS*POINTS)
     out_pointer,  # (tiles*KEPT, C)
@@ -81,7 +80,6 @@ def _forward_kernel(
     ORDER: tl.constexpr,
     CHUNK: tl.constexpr,
     AT_HAND: tl.constexpr,
-    OPERAND: tl.constexpr,
     CHANNELS: tl.constexpr,
     PLACES: tl.constexpr,
     POINTS: tl.constexpr,
@@ -97,10 +95,10 @@ def _forward_kernel(
     channels, chunk = tl.arange(0, PLACES), tl.arange(0, CHUNK)
     matrix_at = modes[:, None] * (BLOCKS * POINTS) + points[None, :]
     mode = (modes < MODES)[:, None]
-    matrix = operand(tl.load(transform_pointer + matrix_at, mask=mode, other=0.0), tl.float32, PRECISION)
+    matrix = rounded(tl.load(transform_pointer + matrix_at, mask=mode, other=0.0), PRECISION)
     maps = ()
     if AT_HAND:
-        maps = _read_maps(weight_pointer, bias_pointer, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION)
+        maps = _read_maps(weight_pointer, bias_pointer, ORDER, CHANNELS, PLACES, CHUNK, PRECISION)
     for step in range(STEPS):
         tile = tl.program_id(0).to(tl.int64) + step * tl.num_programs(0)
         spectra = ()
@@ -111,18 +109,18 @@ def _forward_kernel(
             there = (place < FILLED) & (tile * FILLED + place < point_count)
             at = (tile * FILLED + place)[:, None] * CHANNELS + channels[None, :]
             x = tl.load(x_pointer + at, mask=there[:, None] & (channels < CHANNELS)[None, :], other=0.0)
-            x = operand(x, OPERAND, PRECISION)
+            x = rounded(x, PRECISION)
             part = tl.load(transform_pointer + block * POINTS + matrix_at, mask=mode, other=0.0)
-            transform = matrix if BLOCKS == 1 else operand(part, tl.float32, PRECISION)
+            transform = matrix if BLOCKS == 1 else rounded(part, PRECISION)
             new_spectra = ()
             for q in tl.static_range(PLACES // CHUNK):
                 product = tl.full((POINTS, CHUNK), 1.0, tl.float32)
                 for i in tl.static_range(ORDER):
                     weight, bias = _map(
-                        maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION
+                        maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, PRECISION
                     )
                     product = product * (tl.dot(x, tl.trans(weight), input_precision=PRECISION) + bias)
-                product = operand(product, tl.float32, PRECISION)
+                product = rounded(product, PRECISION)
                 new_spectra += (tl.dot(transform, product, acc=spectra[q], input_precision=PRECISION),)
             spectra = new_spectra
         kept = (modes < KEPT) & (tile * KEPT + modes < coefficient_count)
@@ -135,7 +133,7 @@ def _forward_kernel(
 @triton.jit
 def _backward_kernel(
     x_pointer,  # (P, C)
-    weight_pointer,  # (ORDER*C, C), operand type
+    weight_pointer,  # (ORDER*C, C)
     bias_pointer,  # (ORDER*C,)
     transform_pointer,  # (BLOCKS*POINTS, MODES), the transposed transform
     out_grad_pointer,  # (tiles*KEPT, C)
@@ -148,7 +146,6 @@ def _backward_kernel(
     ORDER: tl.constexpr,
     CHUNK: tl.constexpr,
     AT_HAND: tl.constexpr,
-    OPERAND: tl.constexpr,
     CHANNELS: tl.constexpr,
     PLACES: tl.constexpr,
     POINTS: tl.constexpr,
@@ -162,10 +159,10 @@ def _backward_kernel(
     points, modes = tl.arange(0, POINTS), tl.arange(0, MODES)
     channels, chunk = tl.arange(0, PLACES), tl.arange(0, CHUNK)
     matrix_at = points[:, None] * MODES + modes[None, :]
-    matrix = operand(tl.load(transform_pointer + matrix_at), tl.float32, PRECISION)
+    matrix = rounded(tl.load(transform_pointer + matrix_at), PRECISION)
     maps, sums = (), ()
     if AT_HAND:
-        maps = _read_maps(weight_pointer, bias_pointer, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION)
+        maps = _read_maps(weight_pointer, bias_pointer, ORDER, CHANNELS, PLACES, CHUNK, PRECISION)
     for _ in tl.static_range(PLACES // CHUNK * ORDER):
         sums += (tl.full((2 * PLACES, CHUNK), 0.0, tl.float32),)
     for step in range(STEPS * BLOCKS):
@@ -175,22 +172,20 @@ def _backward_kernel(
         kept = (modes < KEPT) & (tile * KEPT + modes < coefficient_count)
         at = (tile * FILLED + place)[:, None] * CHANNELS + channels[None, :]
         inside = there[:, None] & (channels < CHANNELS)[None, :]
-        x = operand(tl.load(x_pointer + at, mask=inside, other=0.0), OPERAND, PRECISION)
+        x = rounded(tl.load(x_pointer + at, mask=inside, other=0.0), PRECISION)
         skip_grad = tl.load(x_grad_pointer + at, mask=inside, other=0.0)
         part = tl.load(transform_pointer + step % BLOCKS * (POINTS * MODES) + matrix_at)
-        transform = matrix if BLOCKS == 1 else operand(part, tl.float32, PRECISION)
+        transform = matrix if BLOCKS == 1 else rounded(part, PRECISION)
         x_grad = tl.full((POINTS, PLACES), 0.0, tl.float32)
         x_rows, new_sums = rows_and_ones(x, POINTS, PLACES), ()
         for q in tl.static_range(PLACES // CHUNK):
             outs = q * CHUNK + chunk
             from_ = (tile * KEPT + modes)[:, None] * CHANNELS + outs[None, :]
             known = kept[:, None] & (outs < CHANNELS)[None, :]
-            out_grad = operand(tl.load(out_grad_pointer + from_, mask=known, other=0.0), tl.float32, PRECISION)
+            out_grad = rounded(tl.load(out_grad_pointer + from_, mask=known, other=0.0), PRECISION)
             factors = ()
             for i in tl.static_range(ORDER):
-                weight, bias = _map(
-                    maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION
-                )
+                weight, bias = _map(maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, PRECISION)
                 factors += (tl.dot(x, tl.trans(weight), input_precision=PRECISION) + bias,)
             right = tl.dot(transform, out_grad, input_precision=PRECISION)
             reversed_rights = (right,)  # at m-1-i: g * prod_{j > i} p_j
@@ -200,12 +195,10 @@ def _backward_kernel(
             left = tl.full((POINTS, CHUNK), 1.0, tl.float32)  # prod_{j < i} p_j
             factor_grads = ()
             for i in tl.static_range(ORDER):
-                factor_grads += (operand(left * reversed_rights[ORDER - 1 - i], OPERAND, PRECISION),)
+                factor_grads += (rounded(left * reversed_rights[ORDER - 1 - i], PRECISION),)
                 left = left * factors[i]
             for i in tl.static_range(ORDER):
-                weight, bias = _map(
-                    maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, OPERAND, PRECISION
-                )
+                weight, bias = _map(maps, weight_pointer, bias_pointer, q, i, ORDER, CHANNELS, PLACES, CHUNK, PRECISION)
                 x_grad = tl.dot(factor_grads[i], weight, acc=x_grad, input_precision=PRECISION)
             for i in tl.static_range(ORDER):
                 total = tl.dot(x_rows, factor_grads[i], acc=sums[q * ORDER + i], input_precision=PRECISION)
@@ -227,7 +220,6 @@ def _sizes(x: Tensor, weight: Tensor, precision: str) -> dict[str, object]:
         "ORDER": order,
         "CHUNK": CHUNK,
         "AT_HAND": at_hand,
-        "OPERAND": triton_type(weight.dtype),
         "num_stages": 2 if at_hand and parts == 1 else 1,
     }
 

@@ -15,12 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import normal_law, triton_type
+from hofno.layers.kernels._common import normal_law, rounded
 from hofno.layers.kernels.classic_rows import (
     FORWARD_PROGRAMS,
     Shares,
     mode_rows,
-    operand,
     registers,
     row_counts,
     row_launch,
@@ -36,13 +35,12 @@ def _forward_kernel(
     x_pointer,  # (P, C)
     spectrum_pointer,  # (tiles*KEPT, C)
     transform_pointer,  # (BLOCKS*POINTS, MODES)
-    weight_pointer,  # (C, C), operand type
+    weight_pointer,  # (C, C)
     bias_pointer,  # (C,)
     y_pointer,  # (P, C)
     point_count,
     coefficient_count,
     GELU: tl.constexpr,
-    OPERAND: tl.constexpr,
     CHANNELS: tl.constexpr,
     PLACES: tl.constexpr,
     POINTS: tl.constexpr,
@@ -57,10 +55,10 @@ def _forward_kernel(
     filled = channels < CHANNELS
     square = filled[:, None] & filled[None, :]
     weight = tl.load(weight_pointer + channels[:, None] * CHANNELS + channels[None, :], mask=square, other=0.0)
-    weight = operand(weight, OPERAND, PRECISION)
+    weight = rounded(weight, PRECISION)
     bias = tl.load(bias_pointer + channels, mask=filled, other=0.0)
     matrix_at = points[:, None] * MODES + modes[None, :]
-    matrix = operand(tl.load(transform_pointer + matrix_at), tl.float32, PRECISION)
+    matrix = rounded(tl.load(transform_pointer + matrix_at), PRECISION)
     for step in range(STEPS * BLOCKS):
         tile = tl.program_id(0).to(tl.int64) + step // BLOCKS * tl.num_programs(0)
         place = step % BLOCKS * POINTS + points
@@ -69,11 +67,11 @@ def _forward_kernel(
         at = (tile * FILLED + place)[:, None] * CHANNELS + channels[None, :]
         inside = there[:, None] & filled[None, :]
         from_ = (tile * KEPT + modes)[:, None] * CHANNELS + channels[None, :]
-        x = operand(tl.load(x_pointer + at, mask=inside, other=0.0), OPERAND, PRECISION)
+        x = rounded(tl.load(x_pointer + at, mask=inside, other=0.0), PRECISION)
         spectrum = tl.load(spectrum_pointer + from_, mask=kept[:, None] & filled[None, :], other=0.0)
         part = tl.load(transform_pointer + step % BLOCKS * (POINTS * MODES) + matrix_at)
-        transform = matrix if BLOCKS == 1 else operand(part, tl.float32, PRECISION)
-        u = tl.dot(transform, operand(spectrum, tl.float32, PRECISION), input_precision=PRECISION)
+        transform = matrix if BLOCKS == 1 else rounded(part, PRECISION)
+        u = tl.dot(transform, rounded(spectrum, PRECISION), input_precision=PRECISION)
         u = tl.dot(x, tl.trans(weight), acc=u, input_precision=PRECISION) + bias[None, :]
         if GELU:
             law, _ = normal_law(u)
@@ -87,7 +85,7 @@ def _backward_kernel(
     spectrum_pointer,  # (tiles*KEPT, C)
     transform_pointer,  # (BLOCKS*POINTS, MODES)
     transposed_pointer,  # (MODES, BLOCKS*POINTS)
-    weight_pointer,  # (C, C), operand type
+    weight_pointer,  # (C, C)
     bias_pointer,  # (C,)
     y_grad_pointer,  # (P, C)
     x_grad_pointer,  # (P, C)
@@ -98,7 +96,6 @@ def _backward_kernel(
     point_count,
     coefficient_count,
     GELU: tl.constexpr,
-    OPERAND: tl.constexpr,
     CHANNELS: tl.constexpr,
     PLACES: tl.constexpr,
     POINTS: tl.constexpr,
@@ -114,13 +111,13 @@ def _backward_kernel(
     mode_rows, filled = tl.arange(0, MODE_ROWS), channels < CHANNELS
     square = filled[:, None] & filled[None, :]
     weight = tl.load(weight_pointer + channels[:, None] * CHANNELS + channels[None, :], mask=square, other=0.0)
-    weight = operand(weight, OPERAND, PRECISION)
+    weight = rounded(weight, PRECISION)
     bias = tl.load(bias_pointer + channels, mask=filled, other=0.0)
     matrix_at = points[:, None] * MODES + modes[None, :]
-    matrix = operand(tl.load(transform_pointer + matrix_at), tl.float32, PRECISION)
+    matrix = rounded(tl.load(transform_pointer + matrix_at), PRECISION)
     turned_at = mode_rows[:, None] * (BLOCKS * POINTS) + points[None, :]
     mode = (mode_rows < MODES)[:, None]
-    turned = operand(tl.load(transposed_pointer + turned_at, mask=mode, other=0.0), tl.float32, PRECISION)
+    turned = rounded(tl.load(transposed_pointer + turned_at, mask=mode, other=0.0), PRECISION)
     sums = tl.full((2 * PLACES, PLACES), 0.0, tl.float32)
     for step in range(STEPS):
         tile = tl.program_id(0).to(tl.int64) + step * tl.num_programs(0)
@@ -130,25 +127,24 @@ def _backward_kernel(
             there = (place < FILLED) & (tile * FILLED + place < point_count)
             at = (tile * FILLED + place)[:, None] * CHANNELS + channels[None, :]
             inside = there[:, None] & filled[None, :]
-            x = operand(tl.load(x_pointer + at, mask=inside, other=0.0), OPERAND, PRECISION)
+            x = rounded(tl.load(x_pointer + at, mask=inside, other=0.0), PRECISION)
             grad = tl.load(y_grad_pointer + at, mask=inside, other=0.0)
             if GELU:
                 kept = (modes < KEPT) & (tile * KEPT + modes < coefficient_count)
                 from_ = (tile * KEPT + modes)[:, None] * CHANNELS + channels[None, :]
                 spectrum = tl.load(spectrum_pointer + from_, mask=kept[:, None] & filled[None, :], other=0.0)
                 part = tl.load(transform_pointer + block * (POINTS * MODES) + matrix_at)
-                transform = matrix if BLOCKS == 1 else operand(part, tl.float32, PRECISION)
-                u = tl.dot(transform, operand(spectrum, tl.float32, PRECISION), input_precision=PRECISION)
+                transform = matrix if BLOCKS == 1 else rounded(part, PRECISION)
+                u = tl.dot(transform, rounded(spectrum, PRECISION), input_precision=PRECISION)
                 u = tl.dot(x, tl.trans(weight), acc=u, input_precision=PRECISION) + bias[None, :]
                 law, density = normal_law(u)
                 grad = grad * (law + u * density)
             turned_part = tl.load(transposed_pointer + block * POINTS + turned_at, mask=mode, other=0.0)
-            transposed = turned if BLOCKS == 1 else operand(turned_part, tl.float32, PRECISION)
-            grad_part = operand(grad, tl.float32, PRECISION)
-            spectrum_grad = tl.dot(transposed, grad_part, acc=spectrum_grad, input_precision=PRECISION)
-            g = operand(grad, OPERAND, PRECISION)
-            tl.store(x_grad_pointer + at, tl.dot(g, weight, input_precision=PRECISION), mask=inside)
-            sums = tl.dot(rows_and_ones(x, POINTS, PLACES), g, acc=sums, input_precision=PRECISION)
+            transposed = turned if BLOCKS == 1 else rounded(turned_part, PRECISION)
+            grad = rounded(grad, PRECISION)
+            spectrum_grad = tl.dot(transposed, grad, acc=spectrum_grad, input_precision=PRECISION)
+            tl.store(x_grad_pointer + at, tl.dot(grad, weight, input_precision=PRECISION), mask=inside)
+            sums = tl.dot(rows_and_ones(x, POINTS, PLACES), grad, acc=sums, input_precision=PRECISION)
         written = (mode_rows < KEPT) & (tile * KEPT + mode_rows < coefficient_count)
         to = (tile * KEPT + mode_rows)[:, None] * CHANNELS + channels[None, :]
         tl.store(spectrum_grad_pointer + to, spectrum_grad, mask=written[:, None] & filled[None, :])
@@ -172,7 +168,6 @@ def forward(
         y,
         *row_counts(x, kept),
         GELU=gelu,
-        OPERAND=triton_type(weight.dtype),
         **row_launch(x, tile, kept, programs, precision),
         num_stages=2,
     )
@@ -208,7 +203,6 @@ def backward(
         shares.weights.stride(0),
         *row_counts(x, kept),
         GELU=gelu,
-        OPERAND=triton_type(weight.dtype),
         MODE_ROWS=mode_rows(tile, kept),
         **row_launch(x, tile, kept, programs, precision),
         num_stages=1,

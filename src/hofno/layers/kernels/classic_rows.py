@@ -19,19 +19,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import Tile, blocks_of, power_of_two, rounded
+from hofno.layers.kernels._common import Tile, blocks_of, power_of_two
 from hofno.layers.kernels.sums import sum_rows
 
 FORWARD_PROGRAMS, BACKWARD_PROGRAMS = 5 * 132, 3 * 132  # most that share the rows: what fits into an H200 at once
 POINTS = 64  # of a block, as many rows as tensor cores take
 COEFFICIENTS = 128  # most of a tile
 REGISTERS = 168  # of a thread in the backward pass, so that three programs share a multiprocessor
-
-
-@triton.jit
-def operand(x, OPERAND: tl.constexpr, PRECISION: tl.constexpr):
-    """x as `tl.dot` takes it, rounded once for all products that it stands in."""
-    return rounded(x.to(OPERAND), PRECISION)
 
 
 @triton.jit
