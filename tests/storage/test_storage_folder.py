@@ -92,6 +92,22 @@ def test_without_overwrite_an_earlier_folder_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "empty.1").exists()
 
 
+def test_two_processes_that_save_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other one is done between our look at the place and our taking it: the last one stays, whole."""
+    real = os.rename
+
+    def late(old: Path, new: Path) -> None:
+        monkeypatch.setattr(os, "rename", real)
+        save_folder(tmp_path / "data", {"a.bin": b"theirs"}, {})
+        real(old, new)
+
+    monkeypatch.setattr(os, "rename", late)
+    save_folder(tmp_path / "data", {"a.bin": b"ours"}, {"kind": "data"})
+    assert verify_folder(tmp_path / "data") == {"kind": "data"}
+    assert (tmp_path / "data" / "a.bin").read_bytes() == b"ours"
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 @pytest.mark.parametrize("failing", [1, 2])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
 def test_a_save_beside_an_earlier_one_loses_nothing(

@@ -50,7 +50,7 @@ def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any], *, ov
     """
     contents = {**files, MANIFEST: _manifest_bytes(path, files, meta)}
     place = Path(os.path.realpath(path))
-    replacing = _may_be_replaced(path, place, files)
+    _may_be_replaced(path, place, files)  # refused before anything is written
     total = sum(map(len, contents.values()))
     staged = temporary_beside(place)
     try:
@@ -59,12 +59,10 @@ def save_folder(path: Path, files: dict[str, bytes], meta: dict[str, Any], *, ov
             for name, data in contents.items():
                 _stage(staged / name, path / name, data)
             sync_folder(staged)
-            if not overwrite:
-                _name_beside(staged, place)
-            elif replacing:
-                exchange(staged, place)
+            if overwrite:
+                _name_instead(staged, path, place, files)
             else:
-                os.rename(staged, place)
+                _name_beside(staged, place)
             sync_folder(place.parent)
         except OSError as error:
             raise write_failure(path, total, error) from error
@@ -220,6 +218,18 @@ def _is_whole(path: Path) -> bool:
     except HofnoError:
         return False
     return True
+
+
+def _name_instead(staged: Path, path: Path, place: Path, files: dict[str, bytes]) -> None:
+    """Give `staged` the name `place`, and what has that name its own: another process may have saved there by now."""
+    while not _may_be_replaced(path, place, files):
+        try:
+            os.rename(staged, place)
+            return
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+    exchange(staged, place)
 
 
 def _name_beside(staged: Path, place: Path) -> None:
