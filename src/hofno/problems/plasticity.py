@@ -53,9 +53,9 @@ samples to samples (`train.augment`). Whether the law of the original files has 
 **Solver.** 200 x 60 four-node elements (`refine=2`: two for one published one each way) with one point and hourglass
 resistance, radial return, thickness that follows plastic volume, central differences with the true density (no mass
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
-**Cost.** A step moves 190 bytes for each element (tiles, fused, float64, held in a CUDA graph): at 4 TB/s that is 4
-minutes for 987 samples on an H200, 0.5 with `refine=1`; an estimate, not measured on a GPU that does nothing else. On
-one CPU core 20 minutes for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
+**Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
+H200, which makes 6.5 minutes for 987 samples, 0.8 with `refine=1`; measured for a step, reckoned for a set. On one CPU
+core 20 minutes for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
 
 | checked (*) | die A | die C |
 |---|---|---|

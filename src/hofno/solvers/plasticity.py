@@ -16,8 +16,8 @@ before x.
 
 Nodes of the top row never enter the die; between them its edges may, by ALLOWANCE: where the die is rounder than an
 edge can be, keeping the whole edge out would hold the block away from the die by as much. A step reads nothing back, so
-that a CUDA graph holds it; on a GPU it is one pass over tiles of elements (`plasticity_kernels`), which keeps forces of
-the top row only, and both kinds of work by tiles.
+that a CUDA graph holds it; on a GPU it is one pass over elements and one over nodes (`plasticity_kernels`), which keep
+forces of the top row only.
 
 Units: mm, ms, kg and therefore kN and GPa. Arrays: (2, J, I, b), rows J upwards, columns I along x, blocks b last, so
 that all work is on long rows; element arrays are (e) = (J - 1, I - 1, b).

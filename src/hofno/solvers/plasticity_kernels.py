@@ -1,11 +1,9 @@
-r"""One step of blocks under dies in three kernels: tiles of elements, their borders, and the top row under the die.
+r"""One step of blocks under dies in three kernels: elements, nodes, and the top row where it meets the die.
 
 What is computed is `Blocks._advance`, in float64. Done operation by operation a step reads and writes some 3 kB for
-each element, and with a pass over elements and one over nodes 320 bytes. Here elements of a tile are done row by row,
-the forces on its inner nodes stay in registers, and these nodes go on at once; what acts on the border of a tile, from
-up to four of them, is passed on. That is about 190 bytes: positions, velocities, stress, thickness and hourglass forces
-once each, and for each node of a border what it needs. Both kinds of work are summed up over the rows of a tile and
-kept with its lowest row, and of the forces only those on the top row are kept.
+each element; here it is about 320 bytes: positions, velocities, stress, thickness and the account of energies once
+each, and the four forces that an element passes on to its nodes. (Tiles of elements that keep the forces on their inner
+nodes in registers need 190 bytes and were slower on an H200: 670 instead of 558 us for 512 blocks of 200 x 60.)
 
 Divisions, square roots and exponentials of float64 are long routines on a GPU: an element needs two reciprocals, three
 inverse roots and a short series instead.
@@ -27,9 +25,7 @@ import triton.language as tl
 
 from hofno.solvers.plasticity import ALLOWANCE, PLACES, Blocks
 
-_ROWS, _COLUMNS, _BLOCKS = 15, 4, 8  # of elements in a tile, rows at most, and blocks side by side
-_WARPS = 1  # for a tile: columns read nodes that others then write, and only inside a warp in this order
-_LANES, _NODES = 128, 8  # of the other kernels; nodes of borders that are done together
+_LANES = 128
 
 
 @triton.jit
@@ -141,108 +137,77 @@ def _store(pointer, at, size, x, y, there):
 
 
 @triton.jit
-def _gathered(left, right, local, before):
-    """Forces of elements on their left nodes, and of those on their left on the same nodes. (COLUMNS, BLOCKS)"""
-    return left + tl.where(local > 0, tl.gather(right, before, 0), 0.0)
-
-
-@triton.jit
-def _tile_kernel(
-    x_pointer, v_pointer, inverse_pointer,  # (2, J, I, b), (2, J, I, b) and (2, J, I)
+def _element_kernel(
+    x_pointer, v_pointer,  # (2, J, I, b)
     p_pointer, q_pointer, s_pointer, thickness_pointer, hourglass_work_pointer, plastic_work_pointer,  # (e)
     hourglass_pointer,  # (2, e)
-    passed_pointer,  # (4, 2, J, I, b): from tiles above a node, above on its left, below, below on its left
-    numbers, rows, columns, b, node_size, element_size,  # rows and columns of elements; J I b; e
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr,
+    passed_pointer,  # (4, e): forces along both diagonals
+    numbers, columns, b, node_size, element_size,  # columns of elements; J I b; e
+    LANES: tl.constexpr,
 ):  # fmt: skip
-    """Elements of a tile, row by row from below, and its inner nodes."""
-    local = tl.arange(0, COLUMNS)[:, None]
-    column = tl.program_id(1) * COLUMNS + local
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[None, :]
-    there = (column < columns) & (block < b)  # (COLUMNS, BLOCKS), as all that follows
-    rightmost = there & ((local == COLUMNS - 1) | (column == columns - 1))
-    before = tl.broadcast_to(tl.maximum(local - 1, 0), (COLUMNS, BLOCKS))
-    start = tl.program_id(2) * ROWS
-    lowest = (start * columns + column) * b + block
-    corner, across = start * (columns + 1) + column, (rows + 1) * (columns + 1)
-    at, one, inverse = lowest, corner * b + block, inverse_pointer + corner  # element, lower left node, 1/mass
-    dt, nothing = tl.load(numbers), tl.zeros((COLUMNS, BLOCKS), tl.float64)
-    left_x, left_y, right_x, right_y = nothing, nothing, nothing, nothing  # forces on lower nodes, of the row below
-    plastic_work, hourglass_work = nothing, nothing
-    for row in range(ROWS):
-        four = one + (columns + 1) * b
-        x1, y1 = tl.load(x_pointer + one, there, 0.0), tl.load(x_pointer + node_size + one, there, 0.0)
-        u1, w1 = tl.load(v_pointer + one, there, 0.0), tl.load(v_pointer + node_size + one, there, 0.0)
-        x2, y2 = tl.load(x_pointer + one + b, there, 1.0), tl.load(x_pointer + node_size + one + b, there, 0.0)
-        u2, w2 = tl.load(v_pointer + one + b, there, 0.0), tl.load(v_pointer + node_size + one + b, there, 0.0)
-        x3, y3 = tl.load(x_pointer + four + b, there, 1.0), tl.load(x_pointer + node_size + four + b, there, 1.0)
-        u3, w3 = tl.load(v_pointer + four + b, there, 0.0), tl.load(v_pointer + node_size + four + b, there, 0.0)
-        x4, y4 = tl.load(x_pointer + four, there, 0.0), tl.load(x_pointer + node_size + four, there, 1.0)
-        u4, w4 = tl.load(v_pointer + four, there, 0.0), tl.load(v_pointer + node_size + four, there, 0.0)
-        g, h = tl.load(hourglass_pointer + at, there, 0.0), tl.load(hourglass_pointer + element_size + at, there, 0.0)
-        p, q, s, thickness, g, h, plastic, resisted, one_x, one_y, two_x, two_y = _deformed(
-            x1, y1, u1, w1, x2, y2, u2, w2, x3, y3, u3, w3, x4, y4, u4, w4, tl.load(p_pointer + at, there, 0.0),
-            tl.load(q_pointer + at, there, 0.0), tl.load(s_pointer + at, there, 0.0),
-            tl.load(thickness_pointer + at, there, 1.0), g, h, numbers,
-        )  # fmt: skip
-        tl.store(p_pointer + at, p, there)
-        tl.store(q_pointer + at, q, there)
-        tl.store(s_pointer + at, s, there)
-        tl.store(thickness_pointer + at, thickness, there)
-        _store(hourglass_pointer, at, element_size, g, h, there)
-        plastic_work, hourglass_work = plastic_work + plastic, hourglass_work + resisted
-        left_x, left_y = left_x + g - one_x, left_y + h - one_y
-        right_x, right_y = right_x - g - two_x, right_y - h - two_y
-        force_x, force_y = _gathered(left_x, right_x, local, before), _gathered(left_y, right_y, local, before)
-        inside = there & (local > 0) & (row > 0)
-        # positions and velocities once more, since kept from above they would fill registers
-        x1, y1 = tl.load(x_pointer + one, inside, 0.0), tl.load(x_pointer + node_size + one, inside, 0.0)
-        u1, w1 = tl.load(v_pointer + one, inside, 0.0), tl.load(v_pointer + node_size + one, inside, 0.0)
-        _store(x_pointer, one, node_size, x1 + dt * u1, y1 + dt * w1, inside)
-        by_x, by_y = tl.load(inverse, column < columns, 0.0), tl.load(inverse + across, column < columns, 0.0)
-        _store(v_pointer, one, node_size, u1 - dt * by_x * force_x, w1 - dt * by_y * force_y, inside)
-        _store(passed_pointer, one, node_size, force_x, force_y, there & ((local == 0) | (row == 0)))
-        _store(passed_pointer + 2 * node_size, one + b, node_size, right_x, right_y, rightmost)
-        left_x, left_y, right_x, right_y = two_x - g, two_y - h, one_x + g, one_y + h
-        one, at, inverse = four, at + columns * b, inverse + (columns + 1)
-    force_x, force_y = _gathered(left_x, right_x, local, before), _gathered(left_y, right_y, local, before)
-    _store(passed_pointer + 4 * node_size, one, node_size, force_x, force_y, there)
-    _store(passed_pointer + 6 * node_size, one + b, node_size, right_x, right_y, rightmost)
-    plastic_work += tl.load(plastic_work_pointer + lowest, there, 0.0)
-    hourglass_work += tl.load(hourglass_work_pointer + lowest, there, 0.0)
-    tl.store(plastic_work_pointer + lowest, plastic_work, there)
-    tl.store(hourglass_work_pointer + lowest, hourglass_work, there)
+    at = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    there = at < element_size
+    element, block = at // b, at % b
+    one = ((element // columns) * (columns + 1) + element % columns) * b + block  # the lower left node
+    two, four = one + b, one + (columns + 1) * b
+    three = four + b
+    u1, w1 = _load(v_pointer, one, node_size, there)
+    u2, w2 = _load(v_pointer, two, node_size, there)
+    u3, w3 = _load(v_pointer, three, node_size, there)
+    u4, w4 = _load(v_pointer, four, node_size, there)
+    x1, y1 = tl.load(x_pointer + one, there, 0.0), tl.load(x_pointer + node_size + one, there, 0.0)
+    x2, y2 = tl.load(x_pointer + two, there, 1.0), tl.load(x_pointer + node_size + two, there, 0.0)
+    x3, y3 = tl.load(x_pointer + three, there, 1.0), tl.load(x_pointer + node_size + three, there, 1.0)
+    x4, y4 = tl.load(x_pointer + four, there, 0.0), tl.load(x_pointer + node_size + four, there, 1.0)
+    g, h = _load(hourglass_pointer, at, element_size, there)
+    p, q, s, thickness, g, h, plastic, resisted, one_x, one_y, two_x, two_y = _deformed(
+        x1, y1, u1, w1, x2, y2, u2, w2, x3, y3, u3, w3, x4, y4, u4, w4, tl.load(p_pointer + at, there, 0.0),
+        tl.load(q_pointer + at, there, 0.0), tl.load(s_pointer + at, there, 0.0),
+        tl.load(thickness_pointer + at, there, 1.0), g, h, numbers,
+    )  # fmt: skip
+    tl.store(p_pointer + at, p, there)
+    tl.store(q_pointer + at, q, there)
+    tl.store(s_pointer + at, s, there)
+    tl.store(thickness_pointer + at, thickness, there)
+    _store(hourglass_pointer, at, element_size, g, h, there)
+    tl.store(plastic_work_pointer + at, tl.load(plastic_work_pointer + at, there, 0.0) + plastic, there)
+    tl.store(hourglass_work_pointer + at, tl.load(hourglass_work_pointer + at, there, 0.0) + resisted, there)
+    _store(passed_pointer, at, element_size, one_x, one_y, there)
+    _store(passed_pointer + 2 * element_size, at, element_size, two_x, two_y, there)
 
 
 @triton.jit
-def _border_kernel(
+def _node_kernel(
     x_pointer, v_pointer, force_pointer,  # (2, J, I, b), the last for the top row only
-    inverse_pointer, passed_pointer,  # (2, J, I) and (4, 2, J, I, b)
+    inverse_pointer,  # (2, J, I)
+    hourglass_pointer, passed_pointer,  # (2, e) and (4, e)
     top_pointer,  # (2, I, b): velocities of the top row before it meets the die
-    numbers, rows, columns, b, node_size,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, NODES: tl.constexpr, BLOCKS: tl.constexpr,
+    numbers, rows, columns, b, node_size, element_size,  # rows and columns of elements
+    LANES: tl.constexpr,
 ):  # fmt: skip
-    """Nodes of rows between tiles, `level`, and then of columns between them, `upright`, that are in no such row."""
-    place, across = tl.program_id(1) * NODES + tl.arange(0, NODES)[:, None], (rows // ROWS + 1) * (columns + 1)
-    along, beyond = place >= across, place - across
-    row = tl.where(along, beyond % (rows + 1), place // (columns + 1) * ROWS)
-    column = tl.where(along, beyond // (rows + 1) * COLUMNS, place % (columns + 1))
-    level, known = row % ROWS == 0, column < columns + COLUMNS
-    column, upright = tl.minimum(column, columns), (column % COLUMNS == 0) | (column == columns)
-    above, below, right, left = row < rows, level & (row > 0), column < columns, upright & (column > 0)
-    block = tl.program_id(0) * BLOCKS + tl.arange(0, BLOCKS)[None, :]
-    there = known & (along != level) & (block < b)  # (NODES, BLOCKS)
-    node = row * (columns + 1) + column
-    at, dt = node * b + block, tl.load(numbers)
+    at = tl.program_id(0) * LANES + tl.arange(0, LANES)
+    there = at < node_size
+    node, block = at // b, at % b
+    row, column = node // (columns + 1), node % (columns + 1)
+    above, below, right, left = row < rows, row > 0, column < columns, column > 0
+    first = (row * columns + column) * b + block  # the element of which this node is the lower left one
+    second = first - b
+    fourth = first - columns * b
+    third = fourth - b
+    is_first, is_second = there & above & right, there & above & left
+    is_third, is_fourth = there & below & left, there & below & right
+    dt = tl.load(numbers)
     for axis in tl.static_range(2):
+        hourglass = hourglass_pointer + axis * element_size
+        one, two = passed_pointer + axis * element_size, passed_pointer + (2 + axis) * element_size
+        force = tl.load(hourglass + first, is_first, 0.0) - tl.load(one + first, is_first, 0.0)
+        force += tl.load(hourglass + third, is_third, 0.0) + tl.load(one + third, is_third, 0.0)
+        force -= tl.load(hourglass + second, is_second, 0.0) + tl.load(two + second, is_second, 0.0)
+        force += tl.load(two + fourth, is_fourth, 0.0) - tl.load(hourglass + fourth, is_fourth, 0.0)
         place = at + axis * node_size
-        force = tl.load(passed_pointer + place, there & above & right, 0.0)
-        force += tl.load(passed_pointer + 2 * node_size + place, there & above & left, 0.0)
-        force += tl.load(passed_pointer + 4 * node_size + place, there & below & right, 0.0)
-        force += tl.load(passed_pointer + 6 * node_size + place, there & below & left, 0.0)
         v = tl.load(v_pointer + place, there, 0.0)
         tl.store(x_pointer + place, tl.load(x_pointer + place, there, 0.0) + dt * v, there)
-        v -= dt * tl.load(inverse_pointer + axis * (rows + 1) * (columns + 1) + node, known, 0.0) * force
+        v -= dt * tl.load(inverse_pointer + axis * (rows + 1) * (columns + 1) + node, there, 0.0) * force
         tl.store(v_pointer + place, v, there)
         tl.store(force_pointer + place, force, there & (row == rows))
         tl.store(top_pointer + (axis * (columns + 1) + column) * b + block, v, there & (row == rows))
@@ -368,7 +333,7 @@ class FusedStep:
             *((0.0,) * 4 if die is None else (die.speed, ALLOWANCE, die.start, die.end)),
         ]
         self._numbers = torch.tensor(numbers, dtype=torch.float64, device=blocks.x.device)
-        self._passed = blocks.x.new_empty(4, *blocks.x.shape)
+        self._passed = blocks.x.new_empty(4, *blocks.p.shape)
         self._top = torch.empty_like(blocks.x[:, -1])
 
     def __call__(self) -> None:
@@ -376,17 +341,13 @@ class FusedStep:
         rows, columns, b = blocks.p.shape
         node_size, element_size = blocks.x[0].numel(), blocks.p.numel()
         x, v, force = blocks.x, blocks.v, blocks.force
-        height = max(k for k in range(1, _ROWS + 1) if rows % k == 0)
-        high, wide = rows // height, triton.cdiv(columns, _COLUMNS)
-        _tile_kernel[(triton.cdiv(b, _BLOCKS), wide, high)](
-            x, v, blocks.inverse_mass, blocks.p, blocks.q, blocks.s, blocks.thickness, blocks.hourglass_work,
-            blocks.plastic_work, blocks.hourglass, self._passed, numbers, rows, columns, b, node_size,
-            element_size, ROWS=height, COLUMNS=_COLUMNS, BLOCKS=_BLOCKS, num_warps=_WARPS,
+        _element_kernel[(triton.cdiv(element_size, _LANES),)](
+            x, v, blocks.p, blocks.q, blocks.s, blocks.thickness, blocks.hourglass_work, blocks.plastic_work,
+            blocks.hourglass, self._passed, numbers, columns, b, node_size, element_size, LANES=_LANES,
         )  # fmt: skip
-        borders = (high + 1) * (columns + 1) + (wide + 1) * (rows + 1)
-        _border_kernel[(triton.cdiv(b, _LANES // _NODES), triton.cdiv(borders, _NODES))](
-            x, v, force, blocks.inverse_mass, self._passed, self._top, numbers, rows, columns, b, node_size,
-            ROWS=height, COLUMNS=_COLUMNS, NODES=_NODES, BLOCKS=_LANES // _NODES,
+        _node_kernel[(triton.cdiv(node_size, _LANES),)](
+            x, v, force, blocks.inverse_mass, blocks.hourglass, self._passed, self._top, numbers, rows, columns, b,
+            node_size, element_size, LANES=_LANES,
         )  # fmt: skip
         die = blocks.die
         if die is None:
