@@ -233,6 +233,7 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
             on_inputs(kernels.classic_block, (2, 2))(*wrong)
 
 
+@runs_kernels
 @pytest.mark.parametrize("channels", [20, 64])
 def test_operands_stay_in_float32_under_autocast(channels: int) -> None:
     inputs = block_inputs((16, 16), (4, 4), channels, 3)

@@ -4,7 +4,8 @@ On the CPU an elementwise pass over a wide tensor, with the memory asked of the 
 of the matrix product beside it. RMSNorm and MLP therefore have a forward and a backward of their own there, equal to
 the plain formula up to rounding: RMSNorm takes few passes and keeps its input and one number for each point; the MLP
 runs over tiles of rows and uses one tile's room for what is wide again and again, and a norm before it can run inside
-the tiles. `lean` says where they may run; elsewhere, and for derivatives of derivatives, the plain formula does.
+the tiles. `lean` says where they may run; elsewhere, and for derivatives of derivatives, the plain formula does. On a
+GPU an MLP of few channels and outputs runs through a fused kernel (`hofno.layers.kernels`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torch import Tensor, nn
 from torch.autograd.forward_ad import unpack_dual
 
 from hofno.errors import SpecError
+from hofno.layers import kernels
+from hofno.layers.kernels.trial import runs
 
 EPSILON = 1e-6
 TILE = 2**21  # numbers in the widest tensor of one tile: 8 MiB of float32
@@ -257,7 +260,10 @@ class _TiledMLP(torch.autograd.Function):
 
 
 class MLP(nn.Module):
-    """Linear, GELU, Linear."""
+    """Linear, GELU, Linear.
+
+    Where it runs as one function (on the CPU, and on a GPU with few channels), forward hooks of the parts do not fire.
+    """
 
     def __init__(self, width: int, hidden: int, out: int) -> None:
         super().__init__()
@@ -267,6 +273,10 @@ class MLP(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         if lean(v, self.up.weight):
             return self._tiled(v)
+        if not torch.compiler.is_compiling() and kernels.mlp_supported(v, self.up.weight, self.down.weight):
+            maps = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
+            if runs(kernels.mlp, v, *maps):
+                return kernels.mlp(v, *maps)
         return self.down(F.gelu(self.up(v)))
 
     def residual(self, v: Tensor, norm: RMSNorm, spent: bool = False) -> Tensor:

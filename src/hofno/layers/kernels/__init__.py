@@ -1,11 +1,11 @@
-"""Fused kernels of both blocks on a plane, each beside the plain PyTorch function it equals.
+"""Fused kernels of both blocks on a plane and of a pointwise MLP, each beside the plain PyTorch function it equals.
 
 A block of width C <= 64 does so little arithmetic per number that its speed is that of memory, launches and elementwise
 work. `modern_block` then reads its activations along image rows, keeps what lies between in registers, and computes it
 again in the backward pass (`narrow`). A wider block leaves the matrix products to the library and fuses what lies
 between them (`wide`). `classic_block` does the same as a narrow one for the block of the original FNO of any few
-channels (`classic`). `mode_filter` multiplies a spectrum by one complex number for each mode and channel, for every
-other network.
+channels (`classic`), and `mlp` for a pointwise MLP of few channels and outputs (`pointwise`). `mode_filter` multiplies
+a spectrum by one complex number for each mode and channel, for every other network.
 
 The `_plain` versions define the values and run everywhere; the fused ones take what `supported` accepts, where they run
 (`trial`). Triton is imported by the first fused call, never by importing this package.
@@ -31,6 +31,8 @@ LARGEST_ORDER = 8
 LARGEST_AXIS = 256
 LARGEST_KEPT = 128
 CLASSIC_CHANNELS = range(8, 65)
+MLP_CHANNELS, MLP_HIDDEN, MLP_OUT = range(8, 65), range(1, 257), range(1, 9)
+MLP_POINTS = 2**12  # fewer are not worth a kernel of their own
 NARROW_KEPT = 64  # wavenumbers of the last axis where a program holds its whole transform
 
 
@@ -40,14 +42,25 @@ def triton_is_installed() -> bool:
     return find_spec("triton") is not None
 
 
-def _runs_on(x: Tensor) -> bool:
+def _lives_with_kernels(x: Tensor) -> bool:
     """On a CPU tensor the answer is yes only under Triton's interpreter (`TRITON_INTERPRET=1`), which is for tests."""
     return (
         triton_is_installed()
         and (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
         and x.dtype == torch.float32
         and x.numel() > 0
-        and x.is_contiguous()
+    )
+
+
+def _runs_on(x: Tensor) -> bool:
+    return _lives_with_kernels(x) and x.is_contiguous()
+
+
+def _untransformed(x: Tensor) -> bool:
+    """Whether no functorch transform is active, and no autocast but that to bfloat16."""
+    kind = x.device.type
+    return not torch._C._are_functorch_transforms_active() and (
+        not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16
     )
 
 
@@ -72,7 +85,6 @@ def classic_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
 
 
 def _plane_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
-    kind = x.device.type
     return (
         _runs_on(x)
         and x.dim() == 4
@@ -80,8 +92,22 @@ def _plane_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
         and len(kept) == 2
         and max(kept) <= LARGEST_KEPT
         and 1 <= order <= LARGEST_ORDER
-        and not torch._C._are_functorch_transforms_active()
-        and (not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) == torch.bfloat16)
+        and _untransformed(x)
+    )
+
+
+def mlp_supported(x: Tensor, up: Tensor, down: Tensor) -> bool:
+    """Whether `mlp` takes channel-last `x` with these weights, and is worth it; elsewhere a library's products are."""
+    return (
+        _lives_with_kernels(x)
+        and x.shape[-1] in MLP_CHANNELS
+        and x.numel() >= MLP_POINTS * x.shape[-1]
+        and up.dtype == down.dtype == torch.float32
+        and up.shape[0] in MLP_HIDDEN
+        and down.shape[0] in MLP_OUT
+        and _untransformed(x)
+        and torch._C._get_tracing_state() is None
+        and not (x.is_cuda and dot_precision(x) == "ieee")
     )
 
 
@@ -242,6 +268,23 @@ def _filtered_product_plain(
     spectrum = mode_filter_plain(spectrum, filter_) if filter_.dim() == 4 else mode_mix_plain(spectrum, filter_)
     s = leading_inverse @ spectrum.reshape(batch, 2 * kept, m * channels)
     return last_inverse @ s.reshape(batch, n1, 2 * m, channels)
+
+
+def mlp(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor) -> Tensor:
+    """W2 gelu(W1 x + b1) + b2 at every point, fused, without the hidden activations in memory.
+
+    Shapes: x (..., C), up (H, C), up_bias (H,), down (out, H), down_bias (out,) -> (..., out). Everything is in
+    float32, under bfloat16 autocast too.
+    """
+    from hofno.layers.kernels.pointwise import FusedMLP
+
+    y = FusedMLP.apply(x.reshape(-1, x.shape[-1]), up, up_bias, down, down_bias)  # (P, out)
+    return y.view(*x.shape[:-1], y.shape[-1])
+
+
+def mlp_plain(x: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, down_bias: Tensor) -> Tensor:
+    """What `mlp` computes, in plain PyTorch and any dtype."""
+    return functional.linear(functional.gelu(functional.linear(x, up, up_bias)), down, down_bias)
 
 
 def mode_filter(spectrum: Tensor, weight: Tensor) -> Tensor:
