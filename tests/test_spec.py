@@ -82,6 +82,7 @@ class TestErrors:
             ({"train": {"epochs": 0}}, r"train\.epochs: input should be greater than or equal to 1; got 0"),
             ({"train": {"ema": 1.0}}, "less than 1; got 1.0"),
             ({"seed": -1}, "seed: input should be greater"),
+            ({"seed": 10**26}, "seed: input should be less than or equal to 9223372036854775807; got 1000"),
             ({"data": 3}, "data: input should be"),
             ({"sweep": {"seed": 3}}, r"sweep\.seed: input should be a valid list"),
             ({"sweep": {"seed": []}}, "at least 1 item"),

@@ -91,7 +91,7 @@ def test_results_are_there_as_soon_as_a_run_is_done(tmp_path: Path, monkeypatch:
     whole = results_of(spec, [0.05, 0.5, 0.2])
     done = {run["spec_hash"]: run for run in whole["runs"][:2]}
 
-    def run_some(member: Spec, out: Path, show: Show) -> dict[str, Any]:
+    def run_some(member: Spec, out: Path, show: Show, data: None) -> dict[str, Any]:
         if member.run_hash not in done:
             raise KeyboardInterrupt
         return done[member.run_hash]

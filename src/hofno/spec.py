@@ -17,12 +17,15 @@ import json
 import math
 import re
 import tomllib
+from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hofno.errors import SpecError
+
+LARGEST_SEED = 2**63 - 1
 
 
 class Section(BaseModel):
@@ -121,7 +124,7 @@ class Spec(Section):
     name: str = "run"
     title: str = ""
     label: str = ""
-    seed: int = Field(0, ge=0, description="seed of the weights and of the order of the data")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the weights and of the order of the data")
     device: str = Field("auto", description="auto, cpu or cuda")
     data: DataSpec
     model: ModelSpec
@@ -172,6 +175,13 @@ class Spec(Section):
                 chosen = dict(zip(keys, values, strict=True))
                 found.append((override(spec, chosen), {**cell, **chosen}))
         return found
+
+
+def check_seed(seed: object) -> int:
+    """A seed of random numbers, given from Python."""
+    if not isinstance(seed, Integral) or not 0 <= int(seed) <= LARGEST_SEED:
+        raise SpecError(f"seed is a whole number from 0 to {LARGEST_SEED}; got {seed!r}; give such a one")
+    return int(seed)
 
 
 def fingerprint(value: object) -> str:

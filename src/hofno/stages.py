@@ -12,6 +12,7 @@ A run folder:
 
 from __future__ import annotations
 
+import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,6 +36,7 @@ from hofno.problems.base import Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
+from hofno.storage.lock import LOCK
 from hofno.surrogate import Surrogate, find_device, load
 from hofno.train.loop import Folder, Run, train
 from hofno.train.show import Show
@@ -95,20 +97,31 @@ def make_model(spec: Spec, in_channels: int, out_channels: int) -> nn.Module:
 
 
 def check_new_folder(path: Path) -> None:
-    """Refuse a folder that holds another run or anything else."""
+    """Refuse a folder in which a process works, or that holds another run or anything else."""
+    if (path / LOCK).is_file():
+        storage.RunLock(path).refuse_living_owner()
+    _refuse_content(path)
+
+
+def _refuse_content(path: Path) -> None:
     if (path / "spec.toml").exists():
         if (path / "model.safetensors").exists():
             raise SpecError(f"{path} holds a finished run; choose another --out, or delete it")
-        raise SpecError(f"{path} holds an unfinished run; continue it with: hofno train --resume {path}, or delete it")
+        raise SpecError(f"{path} holds an unfinished run; continue it with: {resume_command(path)}, or delete it")
     if path.exists() and not path.is_dir():
         raise SpecError(f"{path} is a file, --out needs a folder; choose another --out")
-    if path.exists() and any(entry.name != "lock" and not is_temporary(entry.name) for entry in path.iterdir()):
+    if path.exists() and any(entry.name != LOCK and not is_temporary(entry.name) for entry in path.iterdir()):
         raise SpecError(f"{path} exists and is not a run folder; choose another --out")
 
 
+def resume_command(path: Path) -> str:
+    """What goes on with a run, as a shell takes it."""
+    return f"hofno train --resume {shlex.quote(str(path))}"
+
+
 def start_folder(spec: Spec, path: Path) -> None:
-    """Make a run folder for a new run."""
-    check_new_folder(path)
+    """Make a run folder for a new run; its lock may be held, by the caller."""
+    _refuse_content(path)
     path.mkdir(parents=True, exist_ok=True)
     storage.write_bytes(path / "spec.toml", specs.to_toml(spec.single().plain()).encode())
 
@@ -131,8 +144,10 @@ def is_finished(path: Path) -> bool:
 
 
 def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()) -> Run:
-    """Train in a run folder, from the start or from its newest checkpoint, and save the operator there."""
+    """Train in a run folder, a new one or from its newest checkpoint, and save the operator there."""
     with storage.RunLock(path):
+        if not resume:
+            start_folder(spec, path)
         model = make_model(spec, data.in_channels, data.out_channels)
         trackers = make_trackers(track, path, spec.name, spec.plain())
         run = train(
@@ -141,7 +156,7 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
             spec.train,
             seed=spec.seed,
             device=find_device(spec.device),
-            folder=Folder(path, spec.run_hash, resume, f"hofno train --resume {path}"),
+            folder=Folder(path, spec.run_hash, resume, resume_command(path)),
             show=show,
             trackers=trackers,
             label=spec.label or spec.name,

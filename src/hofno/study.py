@@ -3,7 +3,7 @@
     OUT/runs/<hash>/     a run folder for each member, see `hofno.stages`
     OUT/results.json     all measured numbers with their conditions, written again whenever a member is done
 
-A member that is done is not done again; one that was interrupted goes on.
+A member that is done is not done again; one that was interrupted goes on; one that diverged is noted and left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.store import generate, store_folder
-from hofno.errors import CheckpointError, SpecError
+from hofno.errors import DivergedError, SpecError
 from hofno.spec import Spec
 from hofno.stages import (
     check,
@@ -31,21 +31,26 @@ from hofno.stages import (
     is_finished,
     make_data,
     read_spec,
-    start_folder,
     train_run,
 )
+from hofno.study_results import SCHEMA, check_results
 from hofno.surrogate import find_device
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import device_name
 from hofno.versions import versions
 from hofno.workers import share
 
-SCHEMA = 1
+NAME_AT_MOST = 60
+"""Letters of a run's label in the name of its folder."""
+
+Outcome = dict[str, Any] | str
+"""What came of a member: what was measured, or how its training diverged."""
 
 
 def member_folder(out: Path, spec: Spec) -> Path:
     """A folder name a person can read, made unique by the run's hash."""
     name = re.sub(r"[^a-z0-9]+", "-", (spec.label or spec.name).lower()).strip("-")
+    name = name[:NAME_AT_MOST].strip("-")
     return out / "runs" / f"{name}-{spec.run_hash[:8]}"
 
 
@@ -71,10 +76,16 @@ def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -
     resume = (path / "spec.toml").exists()
     if resume and read_spec(path).run_hash != spec.run_hash:
         raise SpecError(f"{path} belongs to another spec; delete it or choose another --out")
-    if not resume:
-        start_folder(spec, path)
     run = train_run(spec, data, path, resume=resume, show=show)
     return evaluate_run(spec, data, path, run.surrogate)[0]
+
+
+def try_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> Outcome:
+    """As `run_member`, but training that diverges is an outcome and no error."""
+    try:
+        return run_member(spec, out, show, data)
+    except DivergedError as error:
+        return str(error)
 
 
 @lru_cache(maxsize=4)
@@ -83,20 +94,21 @@ def _data_once(problem: str, parameters: str, device: str, store: str) -> Datase
     return generate(problem, store=store, device=device, **json.loads(parameters))
 
 
-def _worker(task: tuple[dict[str, Any], str]) -> dict[str, Any]:
+def _worker(task: tuple[dict[str, Any], str]) -> Outcome:
     """Run one member in a worker process."""
     values, out = task
     torch.set_num_threads(1)
     spec = specs.parse(values)
     parameters = json.dumps(spec.data.parameters, sort_keys=True)
     data = _data_once(spec.data.problem, parameters, spec.device, str(store_folder()))
-    return run_member(spec, Path(out), Silent(), data)
+    return try_member(spec, Path(out), Silent(), data)
 
 
 def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
-    """The members of a study, each of which can be, and no two of which are the same run."""
+    """The members of a study, each of which can be, and no two of which are the same run or have one name."""
     members = spec.members()
     first: dict[str, str] = {}
+    labels = [variant.label for variant in spec.compare]
     for member, cell in members:
         check(member)
         name = f"{name_of(member, cell)}, seed {member.seed}"
@@ -104,6 +116,11 @@ def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
             raise SpecError(
                 f"two members of the study are one run, {first[member.run_hash]!r} and {name!r}: same data, model, "
                 "training and seed; change or drop one of them in compare or sweep"
+            )
+        if name in first.values() or labels.count(cell.get("label", "")) > 1:
+            raise SpecError(
+                f"two members of the study are called {name_of(member, cell)!r}, and tables tell them apart by that; "
+                "give each [[compare]] a label of its own"
             )
         first[member.run_hash] = name
     return members
@@ -113,25 +130,27 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
     """Run every member and write `results.json`; with several workers, members share the device as processes."""
     members = checked_members(spec)
     begun = time.perf_counter()
-    records = [read_member(member, out) for member, _ in members]
+    earlier = diverged_earlier(out)
+    outcomes = [read_member(member, out) or earlier.get(member.run_hash) for member, _ in members]
 
-    def keep(index: int, record: dict[str, Any]) -> None:
-        records[index] = record
-        storage.write_json(out / "results.json", gather(spec, records, time.perf_counter() - begun))
+    def results() -> dict[str, Any]:
+        return gather(spec, outcomes, time.perf_counter() - begun)
+
+    def keep(index: int, outcome: Outcome) -> str:
+        outcomes[index] = outcome
+        storage.write_json(out / "results.json", results())
+        return outcome if isinstance(outcome, str) else f"test rel_l2 {outcome['metrics']['rel_l2']:.4g}"
 
     if workers <= 1:
         for index, (member, cell) in enumerate(members):
-            record = run_member(member, out, show)
-            keep(index, record)
-            told = record["metrics"]
-            show.note(f"{name_of(member, cell)}: test rel_l2 {told['rel_l2']:.4g}  (seed {member.seed})")
+            told = keep(index, try_member(member, out, show))
+            show.note(f"{name_of(member, cell)}: {told}  (seed {member.seed})")
     else:
         for member in {member.data_hash: member for member, _ in members}.values():
             make_data(member)
         _run_in_processes(spec, members, out, show, workers, keep)
-    results = gather(spec, records, time.perf_counter() - begun)
-    storage.write_json(out / "results.json", results)
-    return results
+    storage.write_json(out / "results.json", found := results())
+    return found
 
 
 def _run_in_processes(
@@ -140,24 +159,41 @@ def _run_in_processes(
     out: Path,
     show: Show,
     workers: int,
-    keep: Callable[[int, dict[str, Any]], None],
+    keep: Callable[[int, Outcome], str],
 ) -> None:
     """Train members in `workers` processes, the longest first, so that the last ones are short."""
     order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
     count = 0
 
-    def done(position: int, record: dict[str, Any]) -> None:
+    def done(position: int, outcome: Outcome) -> None:
         nonlocal count
         count += 1
         index = order[position]
         member, cell = members[index]
-        keep(index, record)
-        rel_l2 = record["metrics"]["rel_l2"]
-        show.advance(count, f"{name_of(member, cell)} seed {member.seed}: rel_l2 {rel_l2:.4g}")
+        show.advance(count, f"{name_of(member, cell)} seed {member.seed}: {keep(index, outcome)}")
 
     with showing(show):
         show.start(spec.title or spec.name, len(members), 0)
         share(_worker, [(members[i][0].plain(), str(out)) for i in order], workers, done)
+
+
+def diverged_earlier(out: Path) -> dict[str, str]:
+    """The runs of a study's folder that diverged, by their hashes, and how."""
+    if not (out / "results.json").exists():
+        return {}
+    results = storage.read_json(out / "results.json")
+    check_results(results, str(out / "results.json"))
+    return {run["spec_hash"]: run["reason"] for run in results.get("diverged", [])}
+
+
+def refuse_diverged(results: dict[str, Any]) -> None:
+    """Say which runs of a study diverged, if any did, and how they are run again."""
+    if diverged := results.get("diverged"):
+        names = ", ".join(f"{run['label']!r} (seed {run['seed']})" for run in diverged)
+        raise DivergedError(
+            f"{len(diverged)} of {len(results['runs']) + len(diverged)} runs diverged, the others are done: {names}; "
+            f"{diverged[0]['reason']}; then give the same hofno run again"
+        )
 
 
 def name_of(member: Spec, cell: dict[str, Any]) -> str:
@@ -166,19 +202,24 @@ def name_of(member: Spec, cell: dict[str, Any]) -> str:
     return ", ".join([member.label or member.name, *keys])
 
 
-def gather(spec: Spec, records: Sequence[dict[str, Any] | None], seconds: float) -> dict[str, Any]:
-    """The results file of a study; members whose record is None are not done yet and left out.
+def gather(spec: Spec, outcomes: Sequence[Outcome | None], seconds: float) -> dict[str, Any]:
+    """The results file of a study; members whose outcome is None are not done yet and left out.
 
-    A run that was measured on another device, or with another number of threads, than the first one says so.
+    Those that diverged stand apart, under `diverged`. A run that was measured on another device, or with another number
+    of threads, than the first one says so.
     """
-    runs = []
-    first = next(record for record in records if record is not None)
+    runs, diverged = [], []
+    first = next((outcome for outcome in outcomes if isinstance(outcome, dict)), {})
     device = first.get("device") or device_name(find_device(spec.device))
     sets = {variant.label: variant.set for variant in spec.compare}
-    for record, (member, cell) in zip(records, spec.members(), strict=True):
+    for record, (member, cell) in zip(outcomes, spec.members(), strict=True):
         if record is None:
             continue
         label = name_of(member, cell)
+        if isinstance(record, str):
+            told = {"label": label, "seed": member.seed, "spec_hash": member.run_hash, "reason": record}
+            diverged.append(told)
+            continue
         # all that tells the run apart from the spec's own, but for the seed; FNO is the network of order 1
         shown = {**sets.get(cell.get("label", ""), {}), **cell}
         shown |= {"model.order": 1} if member.model.name == "fno" else {}
@@ -199,6 +240,7 @@ def gather(spec: Spec, records: Sequence[dict[str, Any] | None], seconds: float)
         "spec": spec.plain(),
         "spec_hash": spec.study_hash,
         "runs": runs,
+        **({"diverged": diverged} if diverged else {}),
     }
 
 
@@ -223,53 +265,19 @@ def check_study_folder(out: Path, spec: Spec) -> None:
 
 
 def _earlier_members(out: Path) -> list[Spec]:
-    """The runs of a study's folder, or those its results tell of where the runs themselves are gone."""
+    """The runs of a study's folder, or those its results tell of where the runs themselves are gone.
+
+    Those that diverged are left out: they may be given other settings.
+    """
+    diverged = diverged_earlier(out)
     runs = [read_spec(file.parent) for file in sorted(out.glob("runs/*/spec.toml"))]
-    if runs or not (out / "results.json").exists():
-        return runs
-    results = storage.read_json(out / "results.json")
-    check_results(results, str(out / "results.json"))
-    return [member for member, _ in specs.parse(results["spec"]).members()] if "spec" in results else []
+    if not runs and (out / "results.json").exists():
+        results = storage.read_json(out / "results.json")
+        runs = [member for member, _ in specs.parse(results["spec"]).members()] if "spec" in results else []
+    return [run for run in runs if run.run_hash not in diverged]
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
     """All that makes a run's numbers, by dotted keys."""
     sections = {name: getattr(spec, name).model_dump(mode="json") for name in ("data", "model", "train")}
     return {"seed": spec.seed} | {f"{name}.{key}": v for name, part in sections.items() for key, v in part.items()}
-
-
-def check_results(results: Any, where: str) -> None:
-    """Refuse a file that is not the results file of a study."""
-    if not isinstance(results, dict) or results.get("schema") != SCHEMA or not isinstance(results.get("runs"), list):
-        found = results.get("schema") if isinstance(results, dict) else type(results).__name__
-        raise CheckpointError(
-            f"{where} is not a results file of schema {SCHEMA} (found {found!r}); make one with: hofno run SPEC"
-        )
-
-
-def merge_results(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The new results with the runs of `old` that were not measured again; a run is told by its spec hash and seed.
-
-    A run that is kept keeps its conditions: where device or versions differ from the new ones, they stand in the run.
-    """
-    check_results(old, "the file to merge into")
-    for key in ("name", "problem"):
-        if old.get(key) != new[key]:
-            raise SpecError(
-                f"the file to merge into has {key} {old.get(key)!r}, these results have {new[key]!r}; choose another"
-            )
-    measured = {(run["spec_hash"], run["seed"]) for run in new["runs"]}
-    conditions = {key: old[key] for key in ("device", "versions", "created") if key in old and old[key] != new[key]}
-    kept = [{**conditions, **run} for run in old["runs"] if (run["spec_hash"], run["seed"]) not in measured]
-    seconds = round(new["seconds"] + (old["seconds"] if kept else 0.0), 1)
-    merged = {**new, "seconds": seconds, "runs": [*kept, *new["runs"]]}
-    if kept and "spec" in old and "spec" in new:
-        both = specs.parse({**new["spec"], "sweep": _union(old["spec"]["sweep"], new["spec"]["sweep"])})
-        merged |= {"spec": both.plain(), "spec_hash": both.study_hash}
-    return merged
-
-
-def _union(old: dict[str, list[Any]], new: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """Every swept key with the values of both, so that a table measured in parts is described as a whole."""
-    keys = dict.fromkeys([*old, *new])
-    return {key: list(dict.fromkeys([*old.get(key, []), *new.get(key, [])])) for key in keys}

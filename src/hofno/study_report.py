@@ -7,7 +7,6 @@ Models in time are shown in time: a film, the error of each frame, what a longer
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,18 @@ from torch import Tensor
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Split
+from hofno.errors import SpecError
 from hofno.models.registry import check_arguments
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.report import bodies, figures, published, rollouts, tables, walls
 from hofno.report.digits import number
 from hofno.report.film import make_film
-from hofno.report.page import Page
+from hofno.report.page import Page, check_page_folder, is_page_folder
 from hofno.report.scenes import Scene, scene_of
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
+from hofno.storage.files import is_temporary
 from hofno.study import member_folder, name_of
 from hofno.surrogate import load
 
@@ -37,6 +38,7 @@ SAMPLE = 0
 
 def write_report(out: Path, results: dict[str, Any]) -> Path:
     """Write OUT/index.html and OUT/report.md and return the page's path."""
+    check_page_folder(out)
     spec = specs.parse(results["spec"], f"{out / 'results.json'}")
     page = Page(results["title"], _lead(results, spec))
     rows = tables.summarise(results["runs"])
@@ -49,6 +51,9 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     page.table(*tables.comparison_rows(results))
     if note := _different_conditions(results):
         page.text(note)
+    if diverged := results.get("diverged"):
+        lines = [f"- {run['label']}, seed {run['seed']}: {run['reason']}" for run in diverged]
+        page.text("\n".join(("Diverged, and left out:\n", *lines)))
     if spec.published == "poisson" and "degree" in spec.data.parameters:
         _published(page, results, spec)
     if rows and "rollout" in rows[0].metrics:
@@ -68,8 +73,15 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
             _rollout_records(page, records, _first_time(problem(spec.data.problem, spec.data.parameters)))
     page.section("How these numbers were made")
     page.facts(_conditions(results, spec))
-    shutil.rmtree(out / "figures", ignore_errors=True)
     return page.write(out)
+
+
+def check_report_folder(out: Path) -> None:
+    """Refuse a folder that holds neither a study nor an earlier report, or files that the report would replace."""
+    is_known = is_page_folder(out) or any((out / name).exists() for name in ("runs", "results.json"))
+    if not is_known and out.is_dir() and any(not is_temporary(entry.name) for entry in out.iterdir()):
+        raise SpecError(f"{out} exists and holds neither a study nor a report; choose another --out")
+    check_page_folder(out)
 
 
 def _lead(results: dict[str, Any], spec: Spec) -> str:

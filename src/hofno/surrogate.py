@@ -11,9 +11,11 @@ Saved, it is a folder:
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +48,14 @@ def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Te
         predicted.append(model(state).float())  # (b, 1, *grid)
         state = torch.cat((state[:, 1:], predicted[-1]), 1)
     return torch.cat(predicted, 1)
+
+
+def check_batch_size(batch_size: object) -> None:
+    """Refuse what is not a number of samples."""
+    if not isinstance(batch_size, Integral) or int(batch_size) < 1:
+        raise SpecError(
+            f"batch_size counts samples of a forward pass, 1 or more; got {batch_size!r}; give such a number"
+        )
 
 
 def _like(values: Tensor, given: Any) -> Any:
@@ -104,6 +114,7 @@ class Surrogate:
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
+        check_batch_size(batch_size)
         if isinstance(self.grid, Points):
             return self._predict_at_points(x, coords, mask, batch_size)
         if mask is not None or (coords is not None and not isinstance(self.grid, Mesh)):
@@ -149,9 +160,11 @@ class Surrogate:
             found = self._predict_at_points(filled.get("x"), filled["coords"], mask, batch_size)
             return [_like(row[:, : len(sample[0])], sample) for row, sample in zip(found, coords, strict=True)]
         assert isinstance(self.grid, Points)
-        single = np.ndim(coords) == 2
         places, inside = as_float32(coords, "coords"), None if mask is None else as_float32(mask, "mask") != 0
         values = places[..., :0, :] if x is None else as_float32(x, "x")
+        single = places.ndim == values.ndim == 2
+        if places.ndim == 2 and values.ndim == 3:  # the same places for all samples
+            places = places.expand(len(values), *places.shape)
         if single:
             places, values = places[None], values[None]
             inside = None if inside is None else inside[None]
@@ -164,9 +177,9 @@ class Surrogate:
             or (inside is not None and inside.shape != count)
         ):
             raise ShapeError(
-                f"expected x (n, {channels}, N), coords (n, {self.grid.dim}, N) and a mask (n, N) or none, or one "
-                f"sample without n; got x {None if x is None else tuple(np.shape(x))}, coords "
-                f"{tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
+                f"expected x (n, {channels}, N), coords (n, {self.grid.dim}, N) or ({self.grid.dim}, N) for all, and a "
+                f"mask (n, N) or none, or one sample without n; got x {None if x is None else tuple(np.shape(x))}, "
+                f"coords {tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
             )
         if inside is not None:
             places, values = (torch.where(inside[:, None], part, 0.0) for part in (places, values))
@@ -186,12 +199,13 @@ class Surrogate:
         mask: Tensor | None = None,
     ) -> Tensor:
         """As `predict`, for a checked float32 batch; the result lies on the CPU."""
-        device = next(self.model.parameters()).device
+        device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         training = self.model.training
         self.model.eval()
         try:
             views = None
             if self.symmetry is not None:
+                self._check_symmetry(self.symmetry, x)
                 views = Views(self.symmetry, x.shape[2:], device, in_time=self.rollout is not None)
             parts = []
             for start in range(0, len(x), batch_size):
@@ -209,6 +223,13 @@ class Surrogate:
             return torch.cat(parts)
         finally:
             self.model.train(training)
+
+    def _check_symmetry(self, symmetry: Symmetry, x: Tensor) -> None:
+        """Refuse motions that the places of x, perhaps a finer grid, or the channels do not have."""
+        grid, inputs = self.grid, self.inputs.mean.shape[0]
+        symmetry.check_places(grid if isinstance(grid, Points) else replace(grid, shape=tuple(x.shape[2:])))
+        inputs = 0 if self.rollout is not None else inputs  # frames move as targets do
+        symmetry.check_channels(inputs, self.targets.mean.shape[0], grid.dim if isinstance(grid, Points) else 0)
 
     def _apply(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
         """The model once, physical fields to physical fields."""
@@ -260,10 +281,12 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
             hint = f"{hint}, but beside it are {', '.join(map(str, left))}: rename the one you want"
         raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
     if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
-        raise CheckpointError(f"the run {path} has not finished; continue it with: hofno train --resume {path}")
+        again = f"hofno train --resume {shlex.quote(str(path))}"
+        raise CheckpointError(f"the run {path} has not finished; continue it with: {again}")
     if not (path / "model.safetensors").exists() and (path / "checkpoints").is_dir():
         raise CheckpointError(
-            f"the run {path} has not finished; continue it with the same hofno.fit call and resume=True"
+            f"the run {path} has not finished, or trained a model class of your own, which cannot be rebuilt from "
+            "files; the same hofno.fit call with resume=True goes on with it, or gives the trained run back"
         )
     storage.verify_folder(path)
     description = storage.read_json(path / "model.json")

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -21,9 +22,14 @@ from cli_children import Child
 from typer.testing import Result
 
 import hofno as package
-from hofno import storage, study
+from hofno import spec as specs
+from hofno import stages, storage, study, study_results
 from hofno.cli.failures import explain
+from hofno.data.dataset import Dataset
 from hofno.errors import HofnoError
+from hofno.problems.base import Progress
+from hofno.spec import Spec
+from hofno.train.show import Silent
 
 Hofno = Callable[..., Result]
 Start = Callable[..., Child]
@@ -163,6 +169,40 @@ def test_a_run_in_use_is_refused(start: Start, refused: Refused, folder: Path) -
     assert child.wait() == 130
 
 
+def test_a_new_run_where_one_is_in_training(start: Start, refused: Refused, folder: Path) -> None:
+    child = start("train", "tiny", "--out", "run", "--set", "train.epochs=2000")
+    child.wait_for(folder / "run" / "checkpoints")
+    assert f"is in use by process {child.process.pid}" in refused("train", "tiny", "--out", "run")
+    child.send(signal.SIGTERM)
+    assert child.wait() == 130
+    assert "holds an unfinished run" in refused("train", "tiny", "--out", "run")
+
+
+def test_of_new_runs_that_start_at_once_one_is_trained(
+    refused: Refused, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other process is here while the first one makes its data: its run is whole, and it has the folder."""
+    make, first = stages.make_data, specs.override(specs.load("tiny.toml"), {"train.epochs": 1})
+
+    def make_slowly(spec: Spec, progress: Progress) -> Dataset:
+        data = make(spec, progress)
+        stages.train_run(first, data, folder / "run", resume=False, show=Silent())
+        return data
+
+    monkeypatch.setattr(stages, "make_data", make_slowly)
+    assert "run holds a finished run" in refused("train", "tiny", "--out", "run")
+    assert stages.read_spec(folder / "run").run_hash == first.run_hash
+    assert not (folder / "run" / "evaluation.json").exists()
+
+
+@pytest.mark.parametrize("name", ["a b", "it's", "$HOME; x"])
+def test_printed_commands_can_be_pasted(refused: Refused, folder: Path, name: str) -> None:
+    stages.start_folder(specs.load("tiny.toml"), folder / name)
+    for line in (refused("train", "tiny", "--out", name), refused("evaluate", name)):
+        command = line.partition("continue it with: ")[2].removesuffix(", or delete it")
+        assert shlex.split(command) == ["hofno", "train", "--resume", name]
+
+
 def test_divergence_keeps_the_last_good_checkpoint(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     forward, calls = package.HOFNO.forward, []
 
@@ -185,7 +225,65 @@ def test_divergence_keeps_the_last_good_checkpoint(hofno: Hofno, folder: Path, m
 
 
 def test_a_huge_learning_rate_is_told_in_one_line(refused: Refused) -> None:
-    assert "lower train.lr" in refused("train", "tiny", "--out", "run", "--set", "train.lr=1e30")
+    line = refused("train", "tiny", "--out", "run", "--set", "train.lr=1e30")
+    assert "no checkpoint was saved before; lower train.lr" in line
+
+
+def test_a_study_with_a_run_that_diverges_is_reported_and_fails(hofno: Hofno, refused: Refused, folder: Path) -> None:
+    sweep = ("--set", "train.epochs=1", "--set", "sweep.'train.lr'=[1e-3, 1e30]")
+    line = refused("run", "tiny", "--out", "study", "--results", "all.json", *sweep)
+    assert "1 of 2 runs diverged, the others are done: 'HO-FNO, lr 1e+30' (seed 0)" in line
+    assert "give the same hofno run again" in line
+    text = (folder / "study" / "report.md").read_text()
+    assert "1 of the 2 runs of this study (1 missing or not finished)" in text
+    assert "- HO-FNO, lr 1e+30, seed 0: the loss turned" in text
+    assert len(json.loads((folder / "all.json").read_text())["runs"]) == 1
+    alone = ("--set", "train.epochs=1", "--set", "train.lr=1e30")
+    assert "1 of 1 runs diverged" in refused("run", "tiny", "--out", "alone", *alone)
+    assert "it holds no run" in refused("report", "alone")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ('{"schema": 1, "runs": []}', "it lacks 'name'"),
+        ('{"schema": 1, "runs": [], "name": "other", "problem": "poisson", "seconds": 1}', "has name 'other'"),
+        ('{"schema": 1, "runs": [{}], "name": "tiny", "problem": "poisson", "seconds": 1}', "run 0 lacks 'spec_hash'"),
+        ("[", "not valid JSON"),
+    ],
+)
+def test_results_that_cannot_be_merged_are_refused_before_training(
+    refused: Refused, folder: Path, content: str, text: str
+) -> None:
+    (folder / "all.json").write_text(content)
+    line = refused("run", "tiny", "--out", "study", "--results", "all.json")
+    assert text in line
+    assert "all.json" in line
+    assert not (folder / "study").exists()
+
+
+@pytest.mark.parametrize("place", ["tiny.toml/all.json", "."])
+def test_results_that_cannot_be_written_are_refused_before_training(refused: Refused, folder: Path, place: str) -> None:
+    refused("run", "tiny", "--out", "study", "--results", place)
+    assert not (folder / "study").exists()
+
+
+def test_runs_that_came_into_the_results_meanwhile_are_kept(
+    hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, evaluate = folder / "all.json", study.evaluate_run
+
+    def evaluate_and_merge(*arguments: Any) -> Any:
+        record = evaluate(*arguments)
+        other = study.gather(specs.load("tiny.toml"), [{**record[0], "spec_hash": "elsewhere"}], 1.0)
+        study_results.merge_into(file, other)
+        return record
+
+    monkeypatch.setattr(study, "evaluate_run", evaluate_and_merge)
+    result = hofno("run", "tiny", "--out", "study", "--results", "all.json", "--set", "train.epochs=1")
+    assert result.exit_code == 0, result.output
+    runs = json.loads(file.read_text())["runs"]
+    assert [run["spec_hash"] == "elsewhere" for run in runs] == [True, False]
 
 
 FULL = """

@@ -54,6 +54,10 @@ def test_from_spec_to_report_and_predictions(hofno: Callable[..., Result], point
     done = hofno("predict", str(run), "places.npy", "stress.npy")
     assert done.exit_code == 0, done.output
     np.testing.assert_array_equal(np.load("stress.npy"), package.load(run).predict(None, places))
+    in_time = hofno("predict", str(run), "places.npy", "frames.npy", "--steps", "4")
+    assert in_time.exit_code == 2
+    assert "not trained on trajectories" in in_time.output
+    assert not (folder / "frames.npy").exists()
     np.save("fields.npy", places[:, :1])
     refused = hofno("predict", str(run), "fields.npy", "more.npy", "--coords", "places.npy")
     assert refused.exit_code != 0

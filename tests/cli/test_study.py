@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from hofno import spec as specs
-from hofno import stages, study
+from hofno import stages, storage, study, study_results
 from hofno.errors import CheckpointError, DivergedError, SpecError
 from hofno.spec import Spec
 from hofno.train.show import Silent
@@ -25,6 +28,14 @@ def results(*runs: tuple[str, int, float], **changes: Any) -> dict[str, Any]:
     made = [{"spec_hash": name, "seed": seed, "metrics": {"rel_l2": error}} for name, seed, error in runs]
     facts = {"schema": 1, "name": "n", "problem": "p", "device": "cpu", "versions": {"hofno": "1"}}
     return {**facts, "created": "2026-01-01", "seconds": 1.0, "runs": made, **changes}
+
+
+MERGES = 5
+
+
+def merge_some(file: Path, name: str) -> None:
+    for seed in range(MERGES):
+        study_results.merge_into(file, results((name, seed, 1.0)))
 
 
 def test_a_swept_key_can_be_set(tiny: Spec) -> None:
@@ -42,14 +53,14 @@ class TestMerge:
         )
         old = results(("a", 0, 1.0), spec=first.plain(), spec_hash=first.study_hash)
         new = results(("b", 0, 2.0), spec=second.plain(), spec_hash=second.study_hash)
-        merged = study.merge_results(old, new)
+        merged = study_results.merge_results(old, new)
         assert merged["spec"]["sweep"] == {"model.depth": [1, 2, 4], "seed": [0]}
         assert merged["spec_hash"] == specs.parse(merged["spec"]).study_hash
 
     def test_runs_measured_again_are_replaced_and_others_kept(self) -> None:
         old, new = results(("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 3.0)), results(("a", 1, 9.0), ("c", 0, 4.0))
         before = deepcopy((old, new))
-        merged = study.merge_results(old, new)
+        merged = study_results.merge_results(old, new)
         found = {(run["spec_hash"], run["seed"]): run["metrics"]["rel_l2"] for run in merged["runs"]}
         assert found == {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 9.0, ("c", 0): 4.0}
         assert len(merged["runs"]) == 4
@@ -58,26 +69,58 @@ class TestMerge:
 
     def test_kept_runs_keep_their_conditions(self) -> None:
         old, new = results(("a", 0, 1.0), device="GPU"), results(("b", 0, 1.0), created="2026-02-02")
-        kept, fresh = study.merge_results(old, new)["runs"]
+        kept, fresh = study_results.merge_results(old, new)["runs"]
         assert (kept["device"], kept["created"]) == ("GPU", "2026-01-01")
         assert "versions" not in kept
         assert "device" not in fresh
-        third = study.merge_results(study.merge_results(old, new), results(("c", 0, 1.0), device="TPU"))
+        third = study_results.merge_results(study_results.merge_results(old, new), results(("c", 0, 1.0), device="TPU"))
         assert [run.get("device") for run in third["runs"]] == ["GPU", "cpu", None]
 
     def test_nothing_kept(self) -> None:
         new = results(("a", 0, 5.0))
-        assert study.merge_results(results(("a", 0, 1.0)), new) == new
+        assert study_results.merge_results(results(("a", 0, 1.0)), new) == new
+
+    def test_swept_lists_are_joined_too(self, tiny: Spec) -> None:
+        first, second = (
+            tiny.model_copy(update={"sweep": {"model.modes": modes}}) for modes in ([[2, 2], [4, 4]], [[4, 4], [3, 3]])
+        )
+        old = results(("a", 0, 1.0), spec=first.plain(), spec_hash=first.study_hash)
+        merged = study_results.merge_results(old, results(("b", 0, 2.0), spec=second.plain(), spec_hash="s"))
+        assert merged["spec"]["sweep"] == {"model.modes": [[2, 2], [4, 4], [3, 3]]}
+
+    def test_runs_that_diverged_are_told_until_they_are_measured(self) -> None:
+        def diverged(name: str) -> dict[str, Any]:
+            return {"spec_hash": name, "seed": 0, "label": name, "reason": "too fast"}
+
+        old = results(("a", 0, 1.0), diverged=[diverged("b"), diverged("c")])
+        new = results(("b", 0, 2.0), diverged=[diverged("a"), diverged("d")])
+        assert study_results.merge_results(old, new)["diverged"] == [diverged("c"), diverged("d")]
+        assert "diverged" not in study_results.merge_results(results(diverged=[diverged("b")]), results(("b", 0, 2.0)))
+
+    def test_processes_that_merge_at_once_lose_nothing(self, tmp_path: Path) -> None:
+        file = tmp_path / "all.json"
+        context = multiprocessing.get_context("fork")
+        children = [context.Process(target=merge_some, args=(file, name)) for name in "abcd"]
+        for child in children:
+            child.start()
+        for child in children:
+            child.join()
+            assert child.exitcode == 0
+        found = {(run["spec_hash"], run["seed"]) for run in storage.read_json(file)["runs"]}
+        assert found == {(name, seed) for name in "abcd" for seed in range(MERGES)}
+        assert [path.name for path in tmp_path.iterdir()] == ["all.json"]
 
     @pytest.mark.parametrize("key", ["name", "problem"])
     def test_another_study_is_refused(self, key: str) -> None:
         with pytest.raises(SpecError, match=f"has {key} 'other'"):
-            study.merge_results(results(**{key: "other"}), results())
+            study_results.merge_results(results(**{key: "other"}), results())
 
-    @pytest.mark.parametrize("old", [[], {}, {"schema": 2, "runs": []}, {"schema": 1}, {"schema": 1, "runs": 3}])
+    @pytest.mark.parametrize(
+        "old", [[], {}, {"schema": 2, "runs": []}, {"schema": 1}, {"schema": 1, "runs": 3}, {"schema": 1, "runs": []}]
+    )
     def test_what_is_not_a_results_file(self, old: Any) -> None:
         with pytest.raises(CheckpointError, match="not a results file"):
-            study.merge_results(old, results())
+            study_results.merge_results(old, results())
 
 
 class TestMembers:
@@ -85,6 +128,17 @@ class TestMembers:
         other = specs.override(tiny, {"seed": 1, "label": "A / B"})
         assert study.member_folder(Path("out"), tiny).name.startswith("ho-fno-")
         assert study.member_folder(Path("out"), other).name.startswith("a-b-")
+
+    @given(label=st.text(max_size=400) | st.text("aB 1-", min_size=50, max_size=400))
+    @example("L" * 300)
+    def test_folders_have_names_that_disks_take(self, label: str) -> None:
+        values = {"label": label, "data": {"problem": "poisson"}, "model": {"name": "hofno"}}
+        name = study.member_folder(Path("out"), specs.parse(values)).name
+        assert len(name.encode()) <= study.NAME_AT_MOST + 9
+        readable = re.sub("[^a-z0-9]+", "-", (label or "run").lower()).strip("-")
+        if len(readable) <= study.NAME_AT_MOST:
+            assert name[:-9] == readable
+        assert "--" not in name
 
     def test_done_is_not_done_again(self, tiny: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = study.run_member(tiny, folder, Silent())
@@ -145,11 +199,48 @@ class TestMembers:
             study.run_study(twice, folder / "out", Silent(), workers=workers)
         assert not (folder / "out").exists()
 
+    @pytest.mark.parametrize(
+        "compare",
+        [
+            [{"label": "other", "set": {"model.order": 1}}, {"label": "other", "set": {"train.lr": 0.01}}],
+            [{"label": "HO-FNO", "set": {"model.order": 1}}],
+            [
+                {"label": "x", "set": {"label": "a", "train.lr": 0.02}},
+                {"label": "x", "set": {"label": "b", "train.lr": 0.01}},
+            ],
+        ],
+    )
+    def test_equal_labels_are_refused_before_training(self, tiny: Spec, folder: Path, compare: list[Any]) -> None:
+        for sweep in ({}, {"seed": [0, 1]}, {"train.clip": [0.5, 1.0]}):
+            twice = specs.parse({**tiny.plain(), "compare": compare, "sweep": sweep})
+            with pytest.raises(SpecError, match=r"give each \[\[compare\]\] a label of its own"):
+                study.run_study(twice, folder / "out", Silent())
+        assert not (folder / "out").exists()
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_member_that_diverges_is_noted_and_the_others_go_on(self, tiny: Spec, folder: Path, workers: int) -> None:
+        values = {**tiny.plain(), "compare": [{"label": "after", "set": {"model.order": 1, "train.lr": 1e-3}}]}
+        values["train"] = {**values["train"], "lr": 1e30}
+        found = study.run_study(specs.parse(values), folder / "out", Silent(), workers=workers)
+        assert [run["label"] for run in found["runs"]] == ["after"]
+        (diverged,) = found["diverged"]
+        assert (diverged["label"], diverged["seed"]) == ("HO-FNO", 0)
+        assert "no checkpoint was saved before; lower train.lr" in diverged["reason"]
+        stored = storage.read_json(folder / "out" / "results.json")
+        assert (stored["runs"], stored["diverged"]) == (found["runs"], found["diverged"])
+        with pytest.raises(DivergedError, match=r"^1 of 2 runs diverged, the others are done: 'HO-FNO' \(seed 0\); "):
+            study.refuse_diverged(found)
+        again = specs.override(specs.parse(values), {"train.lr": 2e-3})  # what diverged may be changed, nothing else
+        study.check_study_folder(folder / "out", again)
+        assert "diverged" not in study.run_study(again, folder / "out", Silent())
+        with pytest.raises(SpecError, match="other settings"):
+            study.check_study_folder(folder / "out", specs.override(again, {"train.lr": 3e-3}))
+
     def test_one_worker_that_fails_stops_the_others(self, tiny: Spec, folder: Path) -> None:
         """The second member would train for hours; it is stopped in time and can go on."""
-        endless = {"label": "endless", "set": {"train.epochs": 10**6, "train.lr": 1e-3}}
+        endless = {"label": "endless", "set": {"train.epochs": 10**6}}
         values = {**tiny.plain(), "compare": [endless]}
-        values["train"] = {**values["train"], "lr": 1e30, "epochs": 3}
-        with pytest.raises(DivergedError, match=r"lower train\.lr"):
+        stages.start_folder(specs.override(tiny, {"seed": 5}), study.member_folder(folder / "out", tiny))
+        with pytest.raises(SpecError, match="belongs to another spec"):
             study.run_study(specs.parse(values), folder / "out", Silent(), workers=2)
         assert multiprocessing.active_children() == []

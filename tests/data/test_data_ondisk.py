@@ -20,6 +20,7 @@ from hofno.data.npy import npy_on_disk
 from hofno.data.ondisk import FileArray, JoinedArray, fill, in_memory, pieces_of
 from hofno.errors import DataError, SpecError
 from hofno.problems import navier_stokes
+from hofno.storage.files import this_host
 
 
 @pytest.fixture
@@ -247,8 +248,8 @@ class TestMadeOnDisk:
         small = self.SMALL if problem == "darcy" else waves
         expected = generate(problem, **small)
         self.short_of_memory(monkeypatch)
-        stale = tmp_path / f".{problem}.tmp-999999999-{'0' * 16}"
-        stale.mkdir()
+        for host in ("", f"{this_host()}-"):
+            (tmp_path / f".{problem}.tmp-999999999-{host}{'0' * 16}").mkdir()
         for _ in ("made", "read"):
             found = generate(problem, store=tmp_path, **small)
             for name in ("train", "valid", "test"):

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from hofno import Dataset, generate
-from hofno.data.store import data_folder, forget, store_folder
+from hofno import Dataset, generate, storage
+from hofno.data.store import data_folder, generate_again, store_folder
 from hofno.errors import DataError, SpecError
 from hofno.problems.poisson import Poisson
 
@@ -70,16 +70,32 @@ def test_damaged_data_are_refused(tmp_path: Path, damage: str) -> None:
         (folder / "manifest.json").unlink()
     with pytest.raises(DataError, match=f"delete {folder} to make them again"):
         small(tmp_path)
-    assert forget("poisson", SMALL, tmp_path)
+    assert len(generate_again("poisson", SMALL, tmp_path).train) == 6
     assert len(small(tmp_path).train) == 6
 
 
-def test_forget(tmp_path: Path) -> None:
-    assert not forget("poisson", SMALL, tmp_path)
-    small(tmp_path)
-    assert data_folder("poisson", SMALL, tmp_path).exists()
-    assert forget("poisson", SMALL, tmp_path)
-    assert list(tmp_path.iterdir()) == []
+def test_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New data take the place of the old ones at the end: an interruption, or a refusal, costs nothing."""
+    generate_again("poisson", SMALL, tmp_path)
+    folder = data_folder("poisson", SMALL, tmp_path)
+    before = {file.name: (file.read_bytes(), file.stat().st_ino) for file in folder.iterdir()}
+
+    def stop(stage: str, done: int, total: int) -> None:
+        assert {file.name: (file.read_bytes(), file.stat().st_ino) for file in folder.iterdir()} == before
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        generate_again("poisson", SMALL, tmp_path, progress=stop)
+    assert list(tmp_path.iterdir()) == [folder]
+    made = generate_again("poisson", SMALL, tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(splits(made), splits(small(tmp_path)), strict=True))
+    assert all((folder / name).stat().st_ino != number for name, (_, number) in before.items())
+    monkeypatch.setattr("hofno.data.store.free_bytes", lambda device: 1000)
+    monkeypatch.setattr(storage, "disk_has_room", lambda path, needed: False)
+    with pytest.raises(SpecError, match="on the disk of"):
+        generate_again("poisson", SMALL, tmp_path)
+    assert folder.is_dir()
 
 
 def test_interrupted_generation_leaves_nothing(tmp_path: Path) -> None:

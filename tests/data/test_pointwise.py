@@ -27,6 +27,16 @@ def test_pixel(u: Tensor) -> None:
     assert float(constant.std.max()) == pytest.approx(1e-5)
 
 
+@pytest.mark.parametrize("per", ["pixel", "column"])
+@pytest.mark.parametrize("unit", [1e-20, 1e-12, 1e-6])
+def test_small_units(u: Tensor, per: Any, unit: float) -> None:
+    """What is added is small beside the fields in any unit; values of ordinary size have the published number."""
+    small, ordinary = PointwiseNormaliser.fit(u * unit, per), PointwiseNormaliser.fit(u, per)
+    torch.testing.assert_close(small.encode(u * unit), ordinary.encode(u), rtol=1e-3, atol=1e-4)
+    steady = PointwiseNormaliser.fit(1.0 + 1e-6 * u, "pixel")  # small deviations of ordinary values are no small units
+    torch.testing.assert_close(steady.std, (1.0 + 1e-6 * u).double().std(0).float() + 1e-5, rtol=1e-5, atol=0)
+
+
 def test_column(u: Tensor) -> None:
     """As mean and std over dimensions 0 and 1 of (n, h, w)."""
     found = PointwiseNormaliser.fit(u, "column")

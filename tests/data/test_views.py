@@ -168,6 +168,17 @@ def test_grids_and_settings_without_the_symmetry_are_refused() -> None:
     one = surrogate(Local(1, 1), Grid(shape=(5, 5), periodic=False), square(), (1, 1))
     with pytest.raises(SpecError, match=r"square grid; got 4 x 5 points"):
         one.predict(torch.zeros(1, 1, 4, 5))
+    fixed = Symmetry(motions=(Motion(), Motion(matrix=((-1, 0), (0, 1)), steps=(4, 0))))
+    one.symmetry = fixed
+    one.predict(torch.zeros(1, 1, 5, 5))
+    with pytest.raises(SpecError, match="beyond the ends of a grid that is not periodic, one of 9 x 9 points"):
+        one.predict(torch.zeros(1, 1, 9, 9))
+    one.symmetry = mirror(0, axes=1)
+    with pytest.raises(SpecError, match="is of grids of 1 axes; got 2"):
+        one.predict(torch.zeros(1, 1, 5, 5))
+    one.symmetry = mirror(0, targets=Channels(signs=(1, -1)))
+    with pytest.raises(SpecError, match="2 signs of targets and the data have 1"):
+        one.predict(torch.zeros(1, 1, 5, 5))
     data = hofno.generate("darcy", resolution=21, solver_resolution=21, train=1, valid=1, test=1)
     with pytest.raises(SpecError, match=r"train.augment=true has seen; set that too"):
         hofno.fit(hofno.HOFNO(1, 1, modes=(3, 3)), data, symmetric=True, progress=False)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from hofno import Split, Surrogate, evaluate
 from hofno.data.normalise import ChannelNormaliser
-from hofno.errors import ShapeError
+from hofno.errors import DataError, ShapeError
 from hofno.evaluation.metrics import mse, rel_l2
 from hofno.evaluation.score import score
 from hofno.geometry import Grid
@@ -72,6 +72,54 @@ def test_the_mean_is_over_samples_not_over_energy() -> None:
     y = torch.stack((x[0], 1000 * x[0]))
     found = evaluate(scaled(1.0), Split(x, y))
     assert found["rel_l2"] == pytest.approx((0.0 + 0.999) / 2, rel=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1e5, 1e12, 1e30])
+def test_mse_has_a_unit_and_no_bound(scale: float) -> None:
+    x = torch.randn(5, 2, 4, 3) * scale
+    found = score(scaled(0.5, (scale, scale)), Split(x, x))
+    torch.testing.assert_close(found.mse, (0.5 * x).double().square().mean((1, 2, 3)), rtol=1e-5, atol=0)
+    assert found.means()["mse_standardised"] < 1
+
+
+def test_errors_that_are_not_finite_are_numbers() -> None:
+    x = torch.randn(5, 2, 4, 3)
+    found = evaluate(scaled(float("nan")), Split(x, x))
+    assert found == {"rel_l2": 1e9, "mse": 1e78, "mse_standardised": 1e9}
+    assert evaluate(scaled(1e38), Split(x, x))["mse"] < 1e78, "no finite prediction is as far away"
+
+
+def test_blocks_stay_whole() -> None:
+    """Errors of samples that belong together are those of whole blocks, in a slice too."""
+    x = torch.randn(8, 2, 4, 3)
+    y = x * torch.tensor([1.0, 10.0] * 4).view(8, 1, 1, 1)
+    made, split = scaled(0.5), Split(x, y, together=2)
+    whole = score(made, split)
+    assert len(whole.rel_l2) == 4
+    for rows, blocks in (
+        (slice(None), [0, 1, 2, 3]),
+        (slice(2, 6), [1, 2]),
+        (torch.tensor([6, 7, 0, 1]), [3, 0]),
+        (torch.arange(8) < 4, [0, 1]),
+    ):
+        for some in (
+            split[rows],
+            *(
+                []
+                if isinstance(rows, slice)
+                else [split.take(rows.nonzero().flatten() if rows.dtype == torch.bool else rows)]
+            ),
+        ):
+            assert torch.equal(score(made, some).rel_l2, whole.rel_l2[blocks])
+            assert torch.equal(score(made, some[:2]).rel_l2, whole.rel_l2[blocks[:1]])
+    for rows in (slice(1), slice(1, 3), torch.tensor([1, 0]), torch.tensor([0, 2]), torch.tensor([0, 1, 2])):
+        part = split[rows]
+        assert len(made.predict(part.x)) == len(part)
+        for broken in (part, part[:], part[: len(part) // 2 * 2]):
+            with pytest.raises(
+                DataError, match=r"those of 2 samples as one, .* take whole blocks, such as split\[:2\]"
+            ):
+                score(made, broken)
 
 
 def test_what_cannot_be_evaluated() -> None:

@@ -15,7 +15,7 @@ from hofno import FNO, Rollout, Split, Surrogate, evaluate, load
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import ShapeError, SpecError
 from hofno.evaluation import score_rollout
-from hofno.evaluation.metrics import UNBOUNDED
+from hofno.evaluation.metrics import UNBOUNDED, UNBOUNDED_SQUARE
 from hofno.geometry import Grid
 
 
@@ -110,7 +110,17 @@ def test_models_that_run_away(split: Split, factor: float, finite: float, bounde
     assert (past["steps"], past["finite"], past["bounded"]) == (8, finite, bounded)
     json.dumps(scores.record(), allow_nan=False)
     told = evaluate(surrogate(factor, mean=0.0, std=1.0), split)
-    assert all(0 < value <= UNBOUNDED for value in {**told, **scores.metrics()}.values())
+    for name, value in {**told, **scores.metrics()}.items():
+        assert 0 < value <= (UNBOUNDED_SQUARE if name in ("mse", "one_step_mse") else UNBOUNDED)
+
+
+def test_frames_that_are_zero_are_named(split: Split) -> None:
+    y = split.y.clone()
+    y[3, 1] = 0
+    with pytest.warns(UserWarning, match="true frames of samples 3 are .nearly. zero everywhere"):
+        score_rollout(surrogate(0.8), Split(split.x, y))
+    with pytest.raises(SpecError, match="batch_size counts samples"):
+        score_rollout(surrogate(0.8), split, batch_size=0)
 
 
 def test_saved_and_loaded(split: Split, tmp_path: Path) -> None:

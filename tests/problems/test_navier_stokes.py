@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import math
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from pydantic import ValidationError
 
 from hofno import storage
-from hofno.errors import DataError, HofnoError, SolverError
+from hofno.errors import DataError, SolverError
 from hofno.problems import matfile, navier_stokes
 from hofno.problems.navier_stokes import CARD, PUBLISHED, NavierStokesFlow, read_published
 from hofno.solvers.vorticity import VorticitySolver
@@ -285,9 +287,59 @@ class TestFolder:
         with pytest.raises(DataError, match=r"delete .*part-000002-000004 to make it again"):
             flow().trajectories(folder=tmp_path)
 
-    def test_a_folder_in_use_is_refused(self, tmp_path: Path) -> None:
-        with storage.RunLock(tmp_path), pytest.raises(HofnoError, match="in use"):
-            flow().trajectories(folder=tmp_path)
+    def test_a_folder_in_use_is_waited_for(self, tmp_path: Path) -> None:
+        """Whoever comes second reads what the first one has made."""
+        expected = flow().trajectories(folder=tmp_path / "made")
+        with ThreadPoolExecutor(1) as second, warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with storage.RunLock(tmp_path / "shared"):
+                coming = second.submit(flow().trajectories, folder=tmp_path / "shared")
+                with pytest.raises(TimeoutError):
+                    coming.result(timeout=0.2)
+                for part in (tmp_path / "made").iterdir():
+                    part.rename(tmp_path / "shared" / part.name)
+            assert np.array_equal(coming.result(timeout=20), expected)
+        assert [str(one.message)[:13] for one in told] == ["waiting until"]
+        assert sorted(place.name[:4] for place in (tmp_path / "shared").iterdir()) == ["part"] * len(expected[::2])
+
+    @pytest.mark.parametrize("group", [1, 2, 8])
+    def test_only_the_parts_of_these_samples_are_made_again(
+        self, group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = flow(samples=7).trajectories(folder=tmp_path)  # parts of two
+        before = {place.name: place.stat().st_mtime_ns for place in tmp_path.iterdir()}
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, group))
+        told: list[int] = []
+
+        def watch(stage: str, done: int, total: int) -> None:
+            told.append(total)
+            if done == 4 * 3:
+                raise StopError
+
+        with pytest.raises(StopError):
+            flow(samples=3).trajectories(folder=tmp_path, progress=watch, again=True)
+        assert told[0] == 4 * 3, "sample 3 shares a part with sample 2 and is made with it"
+        with monkeypatch.context() as patch:
+            patch.setattr(VorticitySolver, "advance_modes_", _never)
+            kept = flow(samples=7).trajectories(folder=tmp_path)
+        np.testing.assert_allclose(kept, whole, atol=1e-6)
+        again = flow(samples=3).trajectories(folder=tmp_path, again=True)
+        np.testing.assert_allclose(again, whole[:3], atol=1e-6)
+        names = {"part-000004-000006", "part-000006-000007"}
+        after = {place.name: place.stat().st_mtime_ns for place in tmp_path.iterdir()}
+        assert {name: after[name] for name in names} == {name: before[name] for name in names}
+        made = {name: time for name, time in after.items() if name not in names}
+        ends = {1: [1, 2, 3, 4], 2: [2, 4], 8: [4]}[group]
+        assert sorted(made) == [f"part-{a:06d}-{b:06d}" for a, b in zip([0, *ends], ends, strict=False)]
+        assert min(made.values()) > max(before.values())
+        monkeypatch.setattr(VorticitySolver, "advance_modes_", _never)
+        np.testing.assert_allclose(flow(samples=7).trajectories(folder=tmp_path), whole, atol=1e-6)
+
+    def test_a_damaged_part_can_be_made_again(self, tmp_path: Path) -> None:
+        whole = flow().trajectories(folder=tmp_path)
+        (tmp_path / "part-000000-000002" / "manifest.json").unlink()
+        assert np.array_equal(flow().trajectories(folder=tmp_path, again=True), whole)
+        assert np.array_equal(flow().trajectories(folder=tmp_path), whole)
 
     def test_a_full_disk_is_found_before_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         flow().trajectories(folder=tmp_path / "finished")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +15,16 @@ from torch import Tensor
 from hofno.errors import SpecError
 from hofno.geometry import Grid
 from hofno.problems.navier_stokes import NavierStokesFlow
-from hofno.problems.symmetry import Channels, Motion, Symmetry, driven_flow, mirror, square
+from hofno.problems.symmetry import (
+    Channels,
+    Motion,
+    Symmetry,
+    describe_symmetry,
+    driven_flow,
+    mirror,
+    read_symmetry,
+    square,
+)
 from hofno.solvers.darcy import solve_darcy
 
 FLOW = NavierStokesFlow(samples=1, resolution=16, solver_resolution=16, viscosity=1e-3)  # pyright: ignore[reportCallIssue]
@@ -85,6 +97,14 @@ def test_a_grid_that_points_leave_is_refused(symmetry: Symmetry, shape: tuple[in
         (lambda: Symmetry(motions=()), "has motions"),
         (lambda: Motion(sign=3), "sign is 1 or -1; got 3"),
         (lambda: Channels(offsets=(float("nan"),)), "offsets are numbers"),
+        (lambda: Channels(signs=("x",)), r"signs is a sequence of numbers such as \(1, -1\); got \('x',\)"),  # pyright: ignore[reportArgumentType]
+        (lambda: Channels(signs=1), "signs is a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Channels(offsets=np.zeros((2, 2))), "offsets is a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Motion(shift=(float("inf"),)), "shift is a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Motion(steps=(0.5,)), "steps is a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Motion(matrix=(1, 0)), "matrix is a sequence of numbers"),  # pyright: ignore[reportArgumentType]
+        (lambda: Motion(inputs=(1, -1)), r"inputs is Channels\(signs"),  # pyright: ignore[reportArgumentType]
+        (lambda: Symmetry(motions=Motion()), "has motions"),  # pyright: ignore[reportArgumentType]
         (lambda: mirror(), "give the axis"),
         (lambda: mirror(2), "axes 0 to 1; got axis=2"),
     ],
@@ -92,6 +112,32 @@ def test_a_grid_that_points_leave_is_refused(symmetry: Symmetry, shape: tuple[in
 def test_what_is_no_motion(make: Callable[[], object], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         make()
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_numbers_of_arrays_become_plain_ones(kind: Callable[[Any], Any]) -> None:
+    """So that a symmetry can be saved, whatever it was made of."""
+    channels = Channels(signs=kind([1, -1]), offsets=kind([0.5, 0.0]))
+    assert channels == Channels(signs=(1, -1), offsets=(0.5, 0.0))
+    motion = Motion(
+        matrix=kind([[0, -1], [1, 0]]),
+        shift=kind([0.5, 1.0]),
+        steps=kind([-1, 0]),
+        sign=kind([-1])[0],
+        inputs=channels,
+    )
+    plain = Motion(
+        matrix=((0, -1), (1, 0)), shift=(Fraction(1, 2), Fraction(1)), steps=(-1, 0), sign=-1, inputs=channels
+    )
+    assert motion == plain
+    symmetry = Symmetry(motions=[Motion(), motion], slide=kind([1, -1]))  # pyright: ignore[reportArgumentType]
+    assert read_symmetry(json.loads(json.dumps(describe_symmetry(symmetry)))) == symmetry
+    assert mirror(kind([1])[0]) == mirror(1)
+
+
+def test_shifts_may_be_decimal_numbers() -> None:
+    found = Motion(shift=(1 / 3, np.float32(0.25), np.int64(1)))  # pyright: ignore[reportArgumentType]
+    assert found.shift == (Fraction(1, 3), Fraction(1, 4), Fraction(1))
 
 
 def test_points_do_not_leave_a_grid_with_ends() -> None:

@@ -117,6 +117,13 @@ def test_pictures_have_words() -> None:
     assert second.endswith("Series: FNO.")
 
 
+def test_letters_that_the_font_lacks_are_no_warnings() -> None:
+    """Warnings are errors in tests."""
+    page = Page("题", "导语")
+    page.figure(figures.per_sample({"傅里叶 神经算子": [0.1, 0.2], "مشغل": [0.3]}), "图")
+    assert "傅里叶" in page.html()
+
+
 def test_few_sections_need_no_contents() -> None:
     page = Page("t", "l")
     page.section("One")

@@ -12,7 +12,7 @@ import pytest
 
 from hofno.errors import CheckpointError, HofnoError
 from hofno.storage import newest_checkpoint, prune_checkpoints, save_folder, verify_folder
-from hofno.storage.files import temporary_beside
+from hofno.storage.files import temporary_beside, this_host
 
 
 def silent(line: str) -> None:
@@ -128,10 +128,12 @@ def test_stale_temporaries_go_and_living_ones_stay(
     living = start_child("sys.stdin.read()")
     token = "0123456789abcdef"
     stale = [f".step-3.tmp-{dead_pid()}-{token}", f".spec.json.tmp-{dead_pid()}-{token}"]
+    stale.append(f".step-9.tmp-{dead_pid()}-{this_host()}-{token}")
     stale.append(f".step-4.tmp-{os.getpid()}-{token}")  # an earlier process with the pid of this one
     kept = [
         f".step-5.tmp-{living.pid}-{token}",
         temporary_beside(Path("step-6")).name,
+        f".step-8.tmp-{dead_pid()}-00c0ffee-{token}",  # of another host: its processes are not known here
         ".step-7.tmp-x",
         "a.tmp",
     ]

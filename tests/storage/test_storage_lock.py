@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import subprocess
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import pytest
 
 from hofno.errors import CheckpointError, HofnoError
-from hofno.storage import RunLock, lock
+from hofno.storage import InUseError, RunLock, lock
 from hofno.storage.processes import birth, is_alive
 
 Start = Callable[..., subprocess.Popen[str]]
@@ -72,6 +74,35 @@ def test_refused_while_the_owner_lives(tmp_path: Path, start_child: Start) -> No
     assert child.returncode == 0
     with RunLock(tmp_path):
         pass
+
+
+def test_an_owner_is_waited_for_if_asked_to(tmp_path: Path, start_child: Start) -> None:
+    child = hold(start_child, tmp_path)
+    begun = time.monotonic()
+    with pytest.raises(InUseError), RunLock(tmp_path, patience=0.3):
+        pass
+    assert 0.3 <= time.monotonic() - begun < 10
+    release = threading.Timer(0.2, child.communicate, [""])
+    release.start()
+    with RunLock(tmp_path, patience=60.0):
+        assert owner_of(tmp_path)["pid"] == os.getpid()
+    release.join()
+
+
+def test_looking_takes_nothing(tmp_path: Path, start_child: Start) -> None:
+    RunLock(tmp_path / "new").refuse_living_owner()
+    assert os.listdir(tmp_path) == []
+    child = hold(start_child, tmp_path)
+    with pytest.raises(InUseError, match=f"in use by process {child.pid}"):
+        RunLock(tmp_path).refuse_living_owner()
+
+
+def test_locks_of_other_names_are_other_locks(tmp_path: Path) -> None:
+    with RunLock(tmp_path), RunLock(tmp_path, ".all.json.lock"):
+        assert sorted(os.listdir(tmp_path)) == [".all.json.lock", "lock"]
+        with pytest.raises(InUseError, match=r"\.all\.json\.lock is in use"), RunLock(tmp_path, ".all.json.lock"):
+            pass
+    assert os.listdir(tmp_path) == []
 
 
 def test_refused_to_the_same_process_twice(tmp_path: Path) -> None:
@@ -167,7 +198,7 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
 def test_a_lock_created_at_the_same_moment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the folder cannot be held, exclusive creation decides between two that found it free."""
     write_owner(tmp_path)
-    monkeypatch.setattr(RunLock, "_refuse_living_owner", lambda self: None)
+    monkeypatch.setattr(RunLock, "refuse_living_owner", lambda self: None)
     monkeypatch.setattr(Path, "unlink", lambda self, missing_ok: None)
     with pytest.raises(HofnoError, match="took it at this moment"):
         RunLock(tmp_path).__enter__()
@@ -188,8 +219,8 @@ def test_of_many_that_find_a_stale_lock_one_takes_it(tmp_path: Path, start_child
     """Each child pauses between its verdict and its act; without turns some would act on an old verdict."""
     code = """
 import random, time
-verdict = RunLock._refuse_living_owner
-RunLock._refuse_living_owner = lambda self: (verdict(self), time.sleep(random.uniform(0, 0.1)))
+verdict = RunLock.refuse_living_owner
+RunLock.refuse_living_owner = lambda self: (verdict(self), time.sleep(random.uniform(0, 0.1)))
 sys.stdin.readline()
 try:
     with RunLock(Path(sys.argv[1])):

@@ -145,6 +145,17 @@ class TestPredict:
             np.testing.assert_allclose(found, batch[row, :, : COUNTS[row]], rtol=1e-4)
         np.testing.assert_allclose(surrogate.predict(split.x, split.coords, mask=split.mask, batch_size=2), batch, 1e-4)
 
+    def test_shared_places(self) -> None:
+        """Coordinates (d, N) are those of all samples, as `from_arrays` takes them."""
+        x, places = torch.randn(6, 2, 12), torch.rand(2, 12)
+        surrogate = trained(from_arrays(x, x[:, :1], places, split=(4, 1, 1)), epochs=1).surrogate
+        expected = surrogate.predict(x, places.expand(6, 2, 12))
+        assert torch.equal(surrogate.predict(x, places), expected)
+        assert torch.equal(surrogate.predict(x, places, mask=torch.ones(6, 12)), expected)
+        torch.testing.assert_close(surrogate.predict(x[0], places), expected[0])
+        with pytest.raises(ShapeError, match=r"coords \(n, 2, N\) or \(2, N\) for all"):
+            surrogate.predict(x, places[:, 1:])
+
     def test_what_does_not_fit(self) -> None:
         data = ragged()
         surrogate, (x, _, coords) = trained(data, epochs=1).surrogate, alone(data.train, 1)

@@ -24,17 +24,18 @@ def generate(
     from hofno import stages
     from hofno.data.moments import moments
     from hofno.data.ondisk import pieces_of
-    from hofno.data.store import data_folder, forget, store_folder
+    from hofno.data.store import data_folder, generate_again, store_folder
     from hofno.train.show import choose_show
 
     read = load_spec(spec, settings)
     stages.check(read)
     name, parameters = read.data.problem, read.data.parameters
-    if force:
-        forget(name, parameters, store_folder())
     folder = data_folder(name, parameters, store_folder())
-    stored = folder.exists()
-    data = stages.make_data(read, progress_on(choose_show(True)))
+    stored, progress = folder.exists() and not force, progress_on(choose_show(True))
+    if force:
+        data = generate_again(name, parameters, store_folder(), progress, read.device)
+    else:
+        data = stages.make_data(read, progress)
     rows = []
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
@@ -94,27 +95,33 @@ def run(
     threads: Threads = None,
 ) -> None:
     """Run the whole study of a spec, train and evaluate each member, and write its report."""
-    from hofno import storage
-    from hofno.study import check_study_folder, merge_results, run_study
+    from hofno.report.page import check_page_folder
+    from hofno.study import check_study_folder, gather, refuse_diverged, run_study
     from hofno.study_report import write_report
+    from hofno.study_results import check_mergeable, merge_into
     from hofno.train.loop import Interrupted
     from hofno.train.show import choose_show
 
     settle_threads(threads)
     read = load_spec(spec, settings)
     check_study_folder(out, read)
-    old = storage.read_json(results) if results is not None and results.exists() else None
+    check_page_folder(out)
+    if results is not None:
+        check_mergeable(results, gather(read, [None] * len(read.members()), 0.0))
     try:
         measured = run_study(read, out, choose_show(True), workers)
     except Interrupted as error:
         raise Interrupted(f"{error}; or give the same hofno run again to go on with the study") from None
+    if not measured["runs"]:
+        refuse_diverged(measured)
     if results is not None:
-        storage.write_json(results, merge_results(old, measured) if old is not None else measured)
+        merge_into(results, measured)
     page = write_report(out, measured)
     print_table(
         measured["title"], ["run", "seeds", "rel_l2", "spread", "parameters", "seconds"], summary(measured["runs"])
     )
     typer.echo(f"report: {page}")
+    refuse_diverged(measured)
 
 
 def summary(runs: list[dict[str, Any]]) -> list[list[str]]:
@@ -153,10 +160,8 @@ def _train_and_evaluate(read: Spec, path: Path, *, resume: bool, track: tuple[st
     check_trackers(track, path)
     show = choose_show(True)
     data = stages.make_data(read, progress_on(show))
-    if not resume:
-        stages.start_folder(read, path)
     surrogate = None
-    if not stages.is_finished(path):
+    if not resume or not stages.is_finished(path):
         surrogate = stages.train_run(read, data, path, resume=resume, show=show, track=track).surrogate
     record, _ = stages.evaluate_run(read, data, path, surrogate)
     for name, value in record["metrics"].items():

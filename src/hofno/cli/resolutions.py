@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import statistics
 from io import BytesIO
 from pathlib import Path
@@ -13,6 +14,7 @@ from hofno import spec as specs
 from hofno import stages, storage
 from hofno.cli.options import print_table, progress_on
 from hofno.errors import CheckpointError, SpecError
+from hofno.report.drawing import in_any_script
 from hofno.report.resolution import error_against_resolution
 from hofno.surrogate import load
 from hofno.train.show import choose_show
@@ -47,7 +49,8 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
         typer.echo("other data or predictions than the run's own: nothing is written")
         return
     buffer = BytesIO()
-    _figure(members, folders, records).savefig(buffer, format="svg", facecolor="white")
+    with in_any_script():
+        _figure(members, folders, records).savefig(buffer, format="svg", facecolor="white")
     storage.write_bytes(run / FIGURE, buffer.getvalue())
     typer.echo(f"figure: {run / FIGURE}")
     own_files = f"{run / FILE}" if folders == [run] else f"{FILE} in the folder of each run, under {run / 'runs'}"
@@ -60,7 +63,8 @@ def _folders(run: Path) -> list[Path]:
         return [run]
     found = sorted(path for path in (run / "runs").iterdir() if path.is_dir() and stages.is_finished(path))
     if not found:
-        raise CheckpointError(f"the study {run} has no finished run; go on with it: hofno run SPEC --out {run}")
+        again = f"hofno run SPEC --out {shlex.quote(str(run))}"
+        raise CheckpointError(f"the study {run} has no finished run; go on with it: {again}")
     return found
 
 

@@ -108,7 +108,7 @@ def predict(
     values, places = read_npy(source), None if coords is None else read_npy(coords)
     operator = load(run, "auto")
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
-        predicted = operator.predict(None, values)
+        predicted = operator.predict(None, values, steps=steps)
     else:
         predicted = operator.predict(values, places, steps=steps)
     storage.write_bytes(target, npy_bytes(predicted))
@@ -121,20 +121,25 @@ def report(
         Path | None, typer.Option(metavar="FOLDER", help="Where to write; needed for a results file.")
     ] = None,
 ) -> None:
-    """Write the report of a study again from its results.json, or of any results file, such as those in results/."""
+    """Write the report of a study again from its results.json, or of another file of the same form.
+
+    Of those in results/, that is all in paper/ and best/, and others that hold the test errors of whole studies.
+    """
+    import shlex
+
     from hofno import storage
-    from hofno.study import check_results
-    from hofno.study_report import write_report
+    from hofno.study_report import check_report_folder, write_report
+    from hofno.study_results import check_reportable
 
     file = source if source.is_file() else source / "results.json"
     if not file.is_file():
-        raise CheckpointError(
-            f"{source} holds no study: there is no {file}; make one with: hofno run SPEC --out {source}"
-        )
+        make = f"hofno run SPEC --out {shlex.quote(str(source))}"
+        raise CheckpointError(f"{source} holds no study: there is no {file}; make one with: {make}")
     if source.is_file() and out is None:
         raise SpecError(f"{source} is a results file; say where its report goes with --out FOLDER")
     results = storage.read_json(file)
-    check_results(results, str(file))
+    check_reportable(results, str(file))
+    check_report_folder(out or source)
     typer.echo(f"report: {write_report(out or source, results)}")
 
 

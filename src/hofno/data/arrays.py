@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from hofno.data.ondisk import FileArray, Values, fits, in_memory, joined
 from hofno.errors import DataError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points
 from hofno.problems.symmetry import Symmetry
+from hofno.spec import check_seed
 
 
 def as_float32(values: object, name: str) -> Tensor:
@@ -96,7 +98,7 @@ def from_arrays(
     counts = sample_counts(split, len(whole))
     order = torch.arange(len(whole))
     if seed is not None:
-        order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
+        order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(check_seed(seed)))
     chosen = [whole.take(rows) for rows in order[: sum(counts)].split(counts)]
     if whole.on_disk and fits(sum(split.nbytes for split in chosen)):
         chosen = [split[:] for split in chosen]
@@ -177,12 +179,19 @@ def _spread(coords: Values, inputs: Values) -> Values:
 
 def sample_counts(split: Sequence[float], samples: int) -> list[int]:
     """Sizes of the three parts."""
-    if len(split) != 3 or any(part < 0 for part in split):
-        raise DataError(f"split needs three parts (training, validation, test), none negative; got {tuple(split)}")
-    if all(float(part).is_integer() for part in split) and sum(split) != 1:
-        counts = [int(part) for part in split]
-    elif abs(sum(split) - 1) < 1e-6:
-        counts = [round(part * samples) for part in split[1:]]
+    try:
+        parts = () if isinstance(split, str) else tuple(map(float, split))
+    except (TypeError, ValueError):
+        parts = ()
+    if len(parts) != 3 or not all(0 <= part < math.inf for part in parts):
+        raise DataError(
+            "split needs three parts (training, validation, test), none negative, such as (0.8, 0.1, 0.1); got "
+            f"{split!r}"
+        )
+    if all(part.is_integer() for part in parts) and sum(parts) != 1:
+        counts = [int(part) for part in parts]
+    elif abs(sum(parts) - 1) < 1e-6:
+        counts = [round(part * samples) for part in parts[1:]]
         counts = [samples - sum(counts), *counts]
     else:
         raise DataError(f"split must be fractions that sum to 1, or numbers of samples; got {tuple(split)}")

@@ -44,15 +44,16 @@ class Split:
     """Inputs x (n, c, *grid) and targets y (n, c', *grid), physical units, float32.
 
     At points: x (n, c, N), y (n, c', N), coords (n, d, N), and where samples differ in their number of points, a
-    boolean mask (n, N). Errors are those of `together` consecutive samples as one, such as the frames of one block.
+    boolean mask (n, N). Errors are those of `together` consecutive samples as one, such as the frames of one block;
+    samples that were taken out of their blocks are not `whole` and have no such errors.
     """
 
-    __slots__ = ("parts", "together")
+    __slots__ = ("parts", "together", "whole")
 
     def __init__(
         self, x: Values, y: Values, coords: Values | None = None, mask: Tensor | None = None, together: int = 1
     ) -> None:
-        self.parts, self.together = Parts(x, y, coords, mask), together
+        self.parts, self.together, self.whole = Parts(x, y, coords, mask), together, True
         if len(x.shape) < 3 or len(y.shape) < 3 or x.shape[2:] != y.shape[2:]:
             raise DataError(
                 f"x and y must be (n, channels, *grid) on one grid; got x {tuple(x.shape)} and y "
@@ -118,13 +119,34 @@ class Split:
     def __getitem__(self, rows: slice | Tensor) -> Split:
         """The chosen samples, in memory."""
         x, y, coords, mask = self.parts
-        return Split(x[rows], y[rows], None if coords is None else coords[rows], None if mask is None else mask[rows])
+        made = Split(x[rows], y[rows], None if coords is None else coords[rows], None if mask is None else mask[rows])
+        return self._in_blocks(made, rows)
 
     def take(self, rows: Tensor) -> Split:
         """The chosen samples, by number; those on disk stay there."""
         x, y, coords, mask = self.parts
         mask = None if mask is None else mask[rows]
-        return Split(taken(x, rows), taken(y, rows), None if coords is None else taken(coords, rows), mask)
+        made = Split(taken(x, rows), taken(y, rows), None if coords is None else taken(coords, rows), mask)
+        return self._in_blocks(made, rows)
+
+    def _in_blocks(self, made: Split, rows: slice | Tensor) -> Split:
+        """Some samples of this split, as those that belong together; not whole where some of a block are missing."""
+        if self.together > 1:
+            made.together, made.whole = self.together, False
+            if self.whole and len(made) % self.together == 0:
+                blocks = torch.arange(len(self))[rows].view(-1, self.together)  # numbers in this split
+                first = blocks[:, :1]
+                follow = blocks == first + torch.arange(self.together)
+                made.whole = bool((follow & (first % self.together == 0)).all())
+        return made
+
+    def refuse_broken_blocks(self) -> None:
+        """Fail where errors are asked for that these samples do not have."""
+        if not self.whole:
+            raise DataError(
+                f"errors of these data are those of {self.together} samples as one, and some were taken out of their "
+                f"blocks; take whole blocks, such as split[:{self.together}]"
+            )
 
     def batches(self, size: int) -> Iterator[Split]:
         """The samples in order, `size` at a time."""

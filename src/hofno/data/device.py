@@ -13,8 +13,12 @@ def find_device(name: str = "auto") -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
-    except RuntimeError:
+    except (RuntimeError, TypeError):
         raise SpecError(f"unknown device {name!r}; use auto, cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise SpecError(f"hofno runs on a CPU or a CUDA GPU; got device {str(name)!r}; use auto, cpu or cuda")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise SpecError("device 'cuda' was asked for and no CUDA GPU is usable here; use device='cpu'")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise SpecError(f"there are {torch.cuda.device_count()} CUDA GPUs here; got device {str(name)!r}; use 'cuda:0'")
     return device

@@ -1,4 +1,10 @@
-"""Normalisers: fitted on the training split, applied to physical fields, saved with the model."""
+r"""Normalisers: fitted on the training split, applied to physical fields, saved with the model.
+
+    z = (u - mean) / std,      std = unit where a channel is constant, std <= 1e-6 |mean|
+
+What is constant does not depend on units: fields of 1e-12 are standardised as those of 1 are. The unit is 1, or where
+all other channels are much smaller or larger than 1, the deviation of the largest of these.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +16,11 @@ from hofno.data.ondisk import Values, pieces_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import CheckpointError
 
-SMALL = 1e-8
+CONSTANT = 1e-6
+"""Deviation, as a part of the mean, up to which a channel counts as constant: that much is rounding in float32."""
+ORDINARY = 1e-4, 1e4
+"""Sizes beside which a unit of 1 is neither large nor small."""
+TINY = torch.finfo(torch.float32).tiny
 
 
 class ChannelNormaliser:
@@ -37,9 +47,11 @@ class ChannelNormaliser:
 
     @classmethod
     def _from(cls, count: int, mean: Tensor, square: Tensor) -> ChannelNormaliser:
-        std = (square / max(count - 1, 1)).sqrt()
-        std = torch.where(std > SMALL, std, torch.ones_like(std))
-        return cls(mean.flatten().float(), std.flatten().float())
+        std, mean = (square / max(count - 1, 1)).sqrt().flatten(), mean.flatten()
+        varies = std > (CONSTANT * mean.abs()).clamp_min(TINY)
+        largest = float((std[varies] if bool(varies.any()) else mean.abs()).max())
+        unit = largest if largest > TINY and not ORDINARY[0] <= largest <= ORDINARY[1] else 1.0
+        return cls(mean.float(), torch.where(varies, std, unit).float())
 
     def repeated(self, channels: int) -> ChannelNormaliser:
         """The statistics of one channel for `channels` of them."""

@@ -3,6 +3,8 @@
     pixel    one mean and one standard deviation for each channel and point, over samples; 1e-5 is added to the latter
     column   one for each channel and each place on the last axis, over samples and all other axes; 1e-8 is added
 
+Of a channel smaller than 1e-4, one in small units, what is added is counted in its size, so that units do not matter.
+
 The first is that of the first Fourier neural operators. The second is what becomes of a normaliser over samples and
 points when it is given grids instead of lists of points, as in the published runs on Darcy and Pipe. The one over
 samples and points itself is `ChannelNormaliser`. All keep a model on the grid that it was trained on.
@@ -21,6 +23,8 @@ from hofno.errors import DataError, ShapeError
 
 Per = Literal["pixel", "column"]
 _ADDED: dict[Per, float] = {"pixel": 1e-5, "column": 1e-8}
+SMALL = 1e-4
+"""Root mean square of the values of a channel below which what is added would not be small beside them."""
 
 
 class PointwiseNormaliser:
@@ -38,7 +42,10 @@ class PointwiseNormaliser:
         count, mean, square = moments(pieces_of(u), kept=range(1, last + 1) if per == "pixel" else (1, last))
         if count < 2:
             raise DataError(f"statistics of each {per} need at least 2 values; got {count}; give more samples")
-        return cls(mean[0].float(), ((square[0] / (count - 1)).sqrt() + _ADDED[per]).float())
+        std = (square[0] / (count - 1)).sqrt()  # (c, *grid) or (c, 1, .., last)
+        size = (mean[0].square() + std.square()).flatten(1).mean(1).sqrt().view(-1, *(1,) * (std.ndim - 1))
+        unit = torch.where((size > 0) & (size < SMALL), size, 1.0)
+        return cls(mean[0].float(), (std + _ADDED[per] * unit).float())
 
     def to(self, device: torch.device) -> PointwiseNormaliser:
         return PointwiseNormaliser(self.mean.to(device), self.std.to(device))

@@ -12,6 +12,7 @@ from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.symmetry import Symmetry
 from hofno.problems.trajectories import split_frames
+from hofno.spec import check_seed
 
 
 def from_trajectories(
@@ -59,7 +60,7 @@ def from_trajectories(
     refuse_not_finite(values_of(whole), "frames")
     train, valid, test = sample_counts(split, samples)
     if seed is not None:
-        whole = whole[np.random.default_rng(seed).permutation(samples)]
+        whole = whole[np.random.default_rng(check_seed(seed)).permutation(samples)]
     rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
     rollout = Rollout(history, steps)
     found = split_frames(whole, *rows, rollout, first)

@@ -63,15 +63,28 @@ def generate(
         device: where to solve: "auto", "cpu" or "cuda". Problems that take seconds on the CPU are made there.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
+    return _made(problem, parameters, None if store is None else Path(store), progress, device, again=False)
+
+
+def generate_again(
+    problem: str, parameters: dict[str, Any], store: Path, progress: Progress = ignore_progress, device: str = "auto"
+) -> Dataset:
+    """As `generate`, for data that may be stored already: they are made, and then take the place of those there."""
+    return _made(problem, parameters, store, progress, device, again=True)
+
+
+def _made(
+    problem: str, parameters: dict[str, Any], store: Path | None, progress: Progress, device: str, *, again: bool
+) -> Dataset:
     made = make_problem(problem, parameters)
     if made.rollout is not None:
-        folder = None if store is None else data_folder(problem, parameters, Path(store))
-        simulated = made.simulate(progress, folder, str(find_device(device)))
+        folder = None if store is None else data_folder(problem, parameters, store)
+        simulated = made.simulate(progress, folder, str(find_device(device)), again)
         stamp = {"problem": problem, "parameters": made.parameters()}
         return trajectory_dataset(
             simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card, made.symmetry
         )
-    on_disk = _too_large(made, None if store is None else Path(store))
+    on_disk = _too_large(made, store, again)
     where = str(find_device(device))
     stamp = {
         "problem": problem,
@@ -81,8 +94,10 @@ def generate(
     }
     if store is None:
         return _dataset(made, made.generate_on(where, progress), stamp)
-    folder = data_folder(problem, parameters, Path(store))
-    if folder.exists():
+    folder = data_folder(problem, parameters, store)
+    if again:
+        _drop_damaged(folder)
+    elif folder.exists():
         try:
             return _stored(made, folder, storage.verify_folder(folder))
         except CheckpointError as error:
@@ -95,7 +110,16 @@ def generate(
     return _stored(made, folder, stamp) if on_disk else _dataset(made, arrays, stamp)
 
 
-def _too_large(made: Problem, store: Path | None) -> bool:
+def _drop_damaged(folder: Path) -> None:
+    """Remove stored data that no one can read, and that would not be replaced."""
+    if folder.exists():
+        try:
+            storage.read_manifest(folder)
+        except CheckpointError:
+            shutil.rmtree(folder)
+
+
+def _too_large(made: Problem, store: Path | None, again: bool) -> bool:
     """Whether the data do not fit into memory while they are made and stored; refused if not on the disk either."""
     size, free = made.memory_bytes(), free_bytes("cpu")
     if free is None or 3 * size <= free:
@@ -105,7 +129,8 @@ def _too_large(made: Problem, store: Path | None) -> bool:
             f"these data need about {gibibytes(3 * size)} of memory and {gibibytes(free)} are free; ask for fewer "
             "samples or a lower resolution, or give a store to make them on disk"
         )
-    if not data_folder(made.name, made.parameters(), store).exists() and not storage.disk_has_room(store, 2 * size):
+    is_there = not again and data_folder(made.name, made.parameters(), store).exists()
+    if not is_there and not storage.disk_has_room(store, 2 * size):
         raise SpecError(
             f"these data need more memory than is free, or {gibibytes(2 * size)} on the disk of {store}; free some "
             "space, or ask for fewer samples or a lower resolution"
@@ -163,12 +188,3 @@ def _of_problem(made: Problem, splits: dict[str, Split], stamp: dict[str, Any]) 
     train, valid, test = (splits[name] for name in SPLITS)
     grid, symmetry = made.grid_geometry, made.symmetry
     return Dataset(train, valid, test, grid, "generated", stamp, made.card, symmetry=symmetry)
-
-
-def forget(problem: str, parameters: dict[str, Any], store: Path) -> bool:
-    """Delete the stored data of these parameters; say whether there were any."""
-    folder = data_folder(problem, parameters, store)
-    if not folder.exists():
-        return False
-    shutil.rmtree(folder)
-    return True

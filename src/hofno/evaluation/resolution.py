@@ -39,7 +39,7 @@ def strided(split: Split, grid: Grid, resolution: int) -> Split:
     steps = [(points - ends) // (resolution - ends) for points in grid.shape]
     assert all((resolution - ends) * step == points - ends for step, points in zip(steps, grid.shape, strict=True))
     kept = (..., *(slice(None, None, step) for step in steps))
-    return Split(split.x[kept], split.y[kept])
+    return Split(split.x[kept], split.y[kept], together=split.together)
 
 
 def score_on(surrogate: Surrogate, split: Split) -> Scores:

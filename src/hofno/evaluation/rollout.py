@@ -11,6 +11,7 @@ past         the rollout goes on to twice its horizon. Is it finite, and does th
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,11 +20,12 @@ import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
+from hofno.data.faint import faint, named
 from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
-from hofno.evaluation.metrics import known, mse, rel_l2
+from hofno.evaluation.metrics import known, known_square, mse, rel_l2
 from hofno.evaluation.spectrum import FAINT, band_errors, band_powers, energy_spectrum, power_spectrum
-from hofno.surrogate import Surrogate
+from hofno.surrogate import Surrogate, check_batch_size
 
 BOUND = 4.0
 """A rollout whose power exceeds the largest of the truth by this factor counts as unbounded."""
@@ -87,6 +89,7 @@ def score_rollout(
     """
     if surrogate.rollout is None:
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
+    check_batch_size(batch_size)
     dims, horizon = len(split.parts.y.shape) - 2, split.parts.y.shape[1]
     rows: list[tuple[Tensor, ...]] = []
     bands: list[dict[str, Tensor]] = []
@@ -102,7 +105,7 @@ def score_rollout(
             (
                 _per_step(p, y),
                 _per_step(taught, y).mean(1),
-                known(mse(taught, y)),
+                known_square(mse(taught, y)),
                 _power(long),
                 _power(truth),
                 _per_step(long[:, horizon : horizon + after.shape[1]], after),
@@ -113,6 +116,13 @@ def score_rollout(
         for name, value in band_powers(y, dims).items():
             held[name] = held.get(name, 0.0) + value
     per_step, taught_l2, taught_mse, power, true_power, later_l2 = (torch.cat(c) for c in zip(*rows, strict=True))
+    wrong = faint(true_power[:, :horizon].sqrt()).any(1).nonzero().flatten()
+    if len(wrong) > 0:
+        warnings.warn(
+            f"true frames of samples {named(wrong)} are (nearly) zero everywhere: their relative error outweighs all "
+            "others in the means; drop them, or go by one_step_mse",
+            stacklevel=1,
+        )
     seen = [name for name, value in held.items() if value > FAINT * sum(held.values())]
     joined = {name: torch.cat([part[name] for part in bands]) for name in seen}
     spectra = {kind: {k: v / len(split) for k, v in parts.items()} for kind, parts in sums.items()}

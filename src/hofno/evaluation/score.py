@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
+from hofno.data.faint import faint, named
 from hofno.errors import ShapeError
-from hofno.evaluation.metrics import known, mse, rel_l2
+from hofno.evaluation.metrics import known, known_square, mse, rel_l2
 from hofno.geometry import Points
-from hofno.surrogate import Surrogate
+from hofno.surrogate import Surrogate, check_batch_size
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Per-sample values, each (n,) in float64."""
+    """Per-sample values, each (n,) in float64; `size` is the norm of the targets."""
 
     rel_l2: Tensor
     mse: Tensor
     mse_standardised: Tensor
+    size: Tensor
 
     def means(self) -> dict[str, float]:
         return {
@@ -31,7 +34,25 @@ class Scores:
 
 
 def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
-    """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames."""
+    """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames.
+
+    Targets that relative errors say nothing about are named in a warning.
+    """
+    scores = measure(surrogate, split, batch_size)
+    wrong = faint(scores.size).nonzero().flatten()
+    if len(wrong) > 0:
+        kind = "samples" if split.together == 1 else f"blocks of {split.together} samples"
+        warnings.warn(
+            f"the targets of {kind} {named(wrong)} are (nearly) zero everywhere: their relative error outweighs all "
+            "others in the mean rel_l2; drop them, or go by mse",
+            stacklevel=1,
+        )
+    return scores
+
+
+def measure(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
+    """As `score`, without a word about the targets."""
+    check_batch_size(batch_size)
     channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
     steps = None if surrogate.rollout is None else shape[1]
     if steps is None and shape[1] != channels:
@@ -43,7 +64,8 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     if isinstance(surrogate.grid, Points) != at_points:
         kinds = ("a grid", "points") if at_points else ("points", "a grid")
         raise ShapeError(f"the model was trained on {kinds[0]} and these data are on {kinds[1]}; give data of its kind")
-    rows: list[tuple[Tensor, Tensor, Tensor]] = []
+    split.refuse_broken_blocks()
+    rows: list[tuple[Tensor, ...]] = []
     for part in split.batches(-(-batch_size // split.together) * split.together):
         y = part.y
         p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
@@ -54,7 +76,8 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
         if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
             share = part.mask.double().mean(1)
             errors = errors[0], errors[1] / share, errors[2] / share
-        rows.append((known(errors[0]), known(errors[1]), known(errors[2])))
+        size = y.flatten(1).double().norm(dim=1)
+        rows.append((known(errors[0]), known_square(errors[1]), known(errors[2]), size))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
@@ -63,6 +86,10 @@ def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) 
 
     Takes a `Surrogate` (from `hofno.load`) or the result of `hofno.fit`.
     """
+    if not isinstance(split, Split):
+        raise ShapeError(
+            f"evaluate takes one split of a dataset; got {type(split).__name__}; give data.test, for example"
+        )
     inner = surrogate if isinstance(surrogate, Surrogate) else getattr(surrogate, "surrogate", None)
     if not isinstance(inner, Surrogate):
         raise ShapeError(

@@ -108,8 +108,11 @@ class Problem(BaseModel):
         """As `generate`, solved on `device`; problems that take seconds on the CPU are always made there."""
         return self.generate(progress)
 
-    def simulate(self, progress: Progress, folder: Path | None, device: str) -> Trajectories:
-        """The trajectories of a problem in time; finished parts are kept in `folder`, verified and gone on from."""
+    def simulate(self, progress: Progress, folder: Path | None, device: str, again: bool = False) -> Trajectories:
+        """The trajectories of a problem in time; finished parts are kept in `folder`, verified and gone on from.
+
+        With `again` they are made again, and take the place of those that are kept.
+        """
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:

@@ -18,9 +18,8 @@ at place i % g of group i // g, with zeros at the places of samples that are not
 from __future__ import annotations
 
 import math
-import re
+import os
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -33,6 +32,7 @@ from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Problem, Progress, Rollout, Trajectories, ignore_progress
+from hofno.problems.kept_parts import drop_damaged, drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
 from hofno.problems.matfile import read_mat
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
@@ -79,7 +79,6 @@ PUBLISHED: dict[float, dict[str, Any]] = {
 """Parameters of the three published sets by viscosity, e.g. NavierStokesFlow(**PUBLISHED[1e-5])."""
 
 _GROUP = {"cpu": (2**18, 8), "cuda": (2**24, 256)}  # points and samples that are advanced together, at most
-_PART = re.compile(r"part-(\d{6,})-(\d{6,})")
 
 
 class NavierStokesFlow(BaseModel):
@@ -114,6 +113,7 @@ class NavierStokesFlow(BaseModel):
         device: str | torch.device = "cpu",
         progress: Progress = ignore_progress,
         folder: str | Path | None = None,
+        again: bool = False,
     ) -> np.ndarray:
         """All frames, (samples, frames, resolution, resolution), float32.
 
@@ -121,14 +121,27 @@ class NavierStokesFlow(BaseModel):
             device: where to solve; memory that is too small for a group of samples makes smaller groups.
             progress: called as progress(stage, done, total), counted in frames.
             folder: where finished groups are kept; a generation that was interrupted goes on from them.
+            again: make the groups that hold these samples again, although they are kept.
         """
         solver = self.solver(device)
         place = None if folder is None else Path(folder)
-        frames = self._room(place)
-        # one process makes parts; any number may read finished ones
-        with storage.RunLock(place) if place is not None and not self._is_complete(place) else nullcontext():
-            self._fill(frames, solver, progress, place)
-        return frames
+        if place is None:
+            frames = self._room(None)
+            self._fill(frames, solver, progress, None)
+            return frames
+        if not again and is_complete(place, self.samples):
+            frames = self._room(place)
+            try:
+                self._fill(frames, solver, progress, place)
+                return frames
+            except DataError:  # a part is damaged, or is being made again at this moment
+                if not os.access(place, os.W_OK):
+                    raise
+        with in_turn(place):
+            made = self.model_copy(update={"samples": end_of(place, self.samples)}) if again else self
+            frames = made._room(place)
+            made._fill(frames, solver, progress, place, again)
+        return frames[: self.samples]
 
     def solver(self, device: str | torch.device = "cpu") -> VorticitySolver:
         """The solver of this flow."""
@@ -150,9 +163,17 @@ class NavierStokesFlow(BaseModel):
         complex_dtype = torch.complex128 if solver.dtype == torch.float64 else torch.complex64
         return torch.from_numpy(modes * amplitude).to(solver.device, complex_dtype)
 
-    def _fill(self, frames: np.ndarray, solver: VorticitySolver, progress: Progress, folder: Path | None) -> None:
-        """Put every sample into `frames`: finished parts from the folder, the rest from the solver."""
-        parts = _parts(folder)
+    def _fill(
+        self,
+        frames: np.ndarray,
+        solver: VorticitySolver,
+        progress: Progress,
+        folder: Path | None,
+        again: bool = False,
+    ) -> None:
+        """Put every sample into `frames`: finished parts from the folder, the rest (or all) from the solver."""
+        old, made = parts_in(folder), set[Path]()
+        parts = {} if again else old
         group, start, total = self._group(solver), 0, self.samples * self.frames
         while start < self.samples:
             if start in parts:
@@ -172,15 +193,12 @@ class NavierStokesFlow(BaseModel):
                 group //= 2
                 continue
             if folder is not None:
-                self._write(folder / f"part-{start:06d}-{stop:06d}", frames[start:stop], start, stop, solver)
+                part = folder / part_name(start, stop)
+                made.add(part)
+                self._write(part, frames[start:stop], start, stop, solver)
+            if again:
+                drop_replaced(old, made, stop)
             start = stop
-
-    def _is_complete(self, folder: Path) -> bool:
-        """Whether parts that follow each other hold every sample."""
-        parts, start = _parts(folder), 0
-        while start in parts and start < self.samples:
-            start = parts[start][0]
-        return start >= self.samples
 
     def _simulate(self, start: int, stop: int, group: int, solver: VorticitySolver) -> Iterator[np.ndarray]:
         """Yield frame after frame of samples start..stop-1, which lie in one group, (b, resolution, resolution)."""
@@ -223,7 +241,7 @@ class NavierStokesFlow(BaseModel):
             )
         if folder is None:
             return np.empty(shape, np.float32)
-        present = sum(max(0, min(stop, self.samples) - start) for start, (stop, _) in _parts(folder).items())
+        present = sum(max(0, min(stop, self.samples) - start) for start, (stop, _) in parts_in(folder).items())
         missing = max(0, needed - 4 * present * math.prod(shape[1:])) + on_disk * needed
         if not storage.disk_has_room(folder, missing):
             raise DataError(f"{folder} needs {gibibytes(missing)} more on its disk; free some space or choose another")
@@ -241,6 +259,7 @@ class NavierStokesFlow(BaseModel):
             "versions": versions(),
         }
         files = {"frames.safetensors": storage.tensor_bytes({"frames": torch.from_numpy(frames)})}
+        drop_damaged(part)
         storage.save_folder(part, files, meta)
 
     def _read(self, part: Path, start: int, stop: int) -> np.ndarray:
@@ -350,8 +369,8 @@ class NavierStokes(Problem):
     def identity(self) -> dict[str, Any]:
         return self.flow.model_dump(exclude={"samples"})
 
-    def simulate(self, progress: Progress, folder: Path | None, device: str) -> Trajectories:
-        frames = self.flow.trajectories(device, progress, folder)
+    def simulate(self, progress: Progress, folder: Path | None, device: str, again: bool = False) -> Trajectories:
+        frames = self.flow.trajectories(device, progress, folder, again)
         train, test, valid = slice(self.train), slice(self.train, self.samples), slice(self.samples, None)
         made = split_frames(frames, train, valid, test, self.rollout, self.start)
         return Trajectories(made.splits, frames[: self.samples], made.later)
@@ -363,14 +382,6 @@ def read_published(path: str | Path) -> np.ndarray:
     Axis h is x and axis w is y; frame 0 is t = 1.
     """
     return read_mat(Path(path), "u", order=(0, 3, 1, 2))
-
-
-def _parts(folder: Path | None) -> dict[int, tuple[int, Path]]:
-    """The finished parts in a folder: first sample -> (end, path)."""
-    if folder is None or not folder.is_dir():
-        return {}
-    found = ((match, place) for place in sorted(folder.iterdir()) if (match := _PART.fullmatch(place.name)))
-    return {int(match[1]): (int(match[2]), place) for match, place in found if int(match[1]) < int(match[2])}
 
 
 def _too_little(solver: VorticitySolver, free: int) -> SolverError:

@@ -16,15 +16,39 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from hofno.errors import SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points
 
 HALF, QUARTER = Fraction(1, 2), Fraction(1, 4)
+_FINEST = 10**6
+"""Largest denominator of a part of a grid that is given as a decimal number."""
+_Number = TypeVar("_Number")
+
+
+def _whole(value: Any) -> int:
+    number = int(value)
+    if number != value:
+        raise ValueError(value)
+    return number
+
+
+def _part(value: Any) -> Fraction:
+    if isinstance(value, Fraction):
+        return Fraction(int(value.numerator), int(value.denominator))
+    return Fraction(float(value)).limit_denominator(_FINEST)
+
+
+def _numbers(values: Any, kind: Callable[[Any], _Number], name: str, example: str) -> tuple[_Number, ...]:
+    """Plain numbers of a sequence or array; those of NumPy cannot be saved."""
+    try:
+        return tuple(kind(value) for value in values)
+    except (TypeError, ValueError, OverflowError):
+        raise SpecError(f"{name} is a sequence of numbers such as {example}; got {values!r}; give such ones") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +59,8 @@ class Channels:
     offsets: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "signs", _numbers(self.signs, _whole, "signs", "(1, -1)"))
+        object.__setattr__(self, "offsets", _numbers(self.offsets, float, "offsets", "(1.0, 0.0)"))
         if any(sign not in (1, -1) for sign in self.signs):
             raise SpecError(f"signs are 1 or -1, one for each channel; got {self.signs}")
         if not all(map(math.isfinite, self.offsets)):
@@ -69,11 +95,21 @@ class Motion:
     coords: Channels = SAME
 
     def __post_init__(self) -> None:
+        rows = _numbers(self.matrix, lambda row: tuple(map(_whole, row)), "matrix", "((0, 1), (1, 0))")
+        object.__setattr__(self, "matrix", rows)
+        object.__setattr__(self, "shift", _numbers(self.shift, _part, "shift", "(Fraction(1, 2), 0)"))
+        object.__setattr__(self, "steps", _numbers(self.steps, _whole, "steps", "(-1, 0)"))
+        for name in ("inputs", "targets", "coords"):
+            if not isinstance(getattr(self, name), Channels):
+                raise SpecError(
+                    f"{name} is Channels(signs=.., offsets=..); got {getattr(self, name)!r}; give such ones"
+                )
         unsigned = (tuple(map(abs, row)) for row in self.matrix)
         if tuple(sorted(unsigned, reverse=True)) != _identity(len(self.matrix)):
             raise SpecError(f"matrix must have one 1 or -1 in each row and column and 0 elsewhere; got {self.matrix}")
         if self.sign not in (1, -1):
             raise SpecError(f"sign is 1 or -1; got {self.sign}")
+        object.__setattr__(self, "sign", int(self.sign))
 
     @property
     def moves_points(self) -> bool:
@@ -106,8 +142,12 @@ class Symmetry:
     slide: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.motions:
-            raise SpecError("a symmetry has motions, the identity Motion() among them; got none")
+        motions = self.motions if isinstance(self.motions, list | tuple) else ()
+        if not motions or not all(isinstance(motion, Motion) for motion in motions):
+            raise SpecError(f"a symmetry has motions, the identity Motion() among them; got {self.motions!r}")
+        object.__setattr__(self, "motions", tuple(motions))
+        if self.slide is not None:
+            object.__setattr__(self, "slide", _numbers(self.slide, _whole, "slide", "(1, -1)"))
 
     @property
     def moves_points(self) -> bool:
@@ -135,10 +175,16 @@ class Symmetry:
                 f"this symmetry is of grids of {max(axes)} axes; got {len(grid.shape)}; use another, such as "
                 f"mirror(axis, axes={len(grid.shape)})"
             )
+        if self.moves_points:
+            self.check(grid.shape)
         if isinstance(grid, Grid) and grid.periodic:
             return
         if self.slide is not None or not all(m.stays_inside(grid.shape) for m in self.motions if m.moves_points):
-            raise SpecError("this symmetry takes points beyond the ends of a grid that is not periodic; use another")
+            raise SpecError(
+                "this symmetry takes points beyond the ends of a grid that is not periodic, one of "
+                f"{' x '.join(map(str, grid.shape))} points; use another, such as mirror(axis), whose shift follows "
+                "the resolution"
+            )
 
     def check(self, shape: Sequence[int]) -> None:
         """Refuse a grid on which a motion does not take points to points."""
@@ -257,6 +303,7 @@ def mirror(
         if inputs == targets == coords == SAME:
             raise SpecError("a mirror image changes something: give the axis that runs backwards, or at points coords=")
         return Symmetry(motions=(Motion(), Motion(inputs=inputs, targets=targets, coords=coords)))
+    axis, axes = _numbers((axis, axes), _whole, "axis with axes", "0 with 2")
     if not 0 <= axis < axes:
         raise SpecError(f"a grid of {axes} axes has axes 0 to {axes - 1}; got axis={axis}")
     image = Motion(

@@ -7,7 +7,9 @@ colour. Markers and dashes repeat what the colours say, so that no reading depen
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -61,6 +63,14 @@ STYLE: Any = {
 }
 
 
+@contextmanager
+def in_any_script() -> Iterator[None]:
+    """Draw text of any script: a letter that the font lacks is a box in the picture, and no warning for each."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "(?s)Glyph .* missing from font", UserWarning)
+        yield
+
+
 def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     """Run a drawing function under the house style and leave Matplotlib's own settings as they were."""
 
@@ -68,7 +78,7 @@ def styled(draw: Callable[Arguments, Figure]) -> Callable[Arguments, Figure]:
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Figure:
         import matplotlib
 
-        with matplotlib.rc_context(STYLE):
+        with matplotlib.rc_context(STYLE), in_any_script():
             return draw(*args, **kwargs)
 
     return drawn

@@ -20,6 +20,7 @@ import numpy as np
 
 from hofno.errors import ShapeError
 from hofno.report.digits import number
+from hofno.report.drawing import in_any_script
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,7 +144,8 @@ def png(figure: Figure) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    figure.savefig(buffer, format="rgba", facecolor="white")
+    with in_any_script():
+        figure.savefig(buffer, format="rgba", facecolor="white")
     width, height = (round(inches * figure.dpi) for inches in figure.get_size_inches())
     picture = Image.frombytes("RGBA", (width, height), buffer.getvalue()).convert("RGB")
     buffer = io.BytesIO()

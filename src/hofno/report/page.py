@@ -2,7 +2,8 @@
 
 `index.html` is a single file with its style and its pictures inside: nothing is loaded from anywhere and no
 script runs, so it can be mailed, archived or opened from a disk. `report.md` says the same, with the pictures
-under `figures/`. Text may hold the markup of `hofno.report.markup`; everything else in it is escaped.
+under `figures/`. A page that is written again replaces its own files, and no others. Text may hold the markup of
+`hofno.report.markup`; everything else in it is escaped.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 import base64
 import html
 import io
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hofno.errors import SpecError
+from hofno.report.drawing import in_any_script
 from hofno.report.film import Film, film_html
 from hofno.report.markup import block_markdown, inline_html, line_markdown, paragraphs_html, plain
 from hofno.report.tables import markdown, numeric_columns
@@ -27,11 +30,18 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 180
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+MARK = f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+"""Stands at the head of every page that was ever written, and tells it from pages of others."""
+
+REPORT_MARK = "<!-- a report of hofno -->\n"
+"""The last line of every `report.md`; readers of Markdown do not show it."""
+
+INDEX, REPORT, FIGURES = "index.html", "report.md", "figures"
 SHELL = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
+{mark}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{title}</title>
@@ -113,7 +123,8 @@ class Page:
     def figure(self, figure: Figure, caption: str) -> None:
         """A picture with its caption; the alternative text names its panels, axes and series."""
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, facecolor="white", metadata={"Software": None})
+        with in_any_script():
+            figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, facecolor="white", metadata={"Software": None})
         picture = buffer.getvalue()
         self._pictures.append(picture)
         count = len(self._pictures)
@@ -125,7 +136,7 @@ class Page:
             f'<figure>\n<div class="scroll" tabindex="0"><img alt="{html.escape(alternative)}" '
             f'width="{width}" height="{height}" src="data:image/png;base64,{data}"></div>\n'
             f"<figcaption><b>Figure {count}.</b> {inline_html(caption)}</figcaption>\n</figure>\n",
-            f"![{bracketed}](figures/{_picture_name(count)})\n\n**Figure {count}.** {line_markdown(caption)}\n",
+            f"![{bracketed}]({_picture_name(count)})\n\n**Figure {count}.** {line_markdown(caption)}\n",
         )
 
     def film(self, film: Film, caption: str) -> None:
@@ -149,7 +160,7 @@ class Page:
     def html(self) -> str:
         """The whole of `index.html`."""
         return SHELL.format(
-            policy=POLICY,
+            mark=MARK,
             title=html.escape(plain(self.title)),
             style=resources.files("hofno.report").joinpath("style.css").read_text("utf-8"),
             heading=inline_html(self.title),
@@ -160,20 +171,26 @@ class Page:
     def markdown(self) -> str:
         """The whole of `report.md`."""
         opening = [f"# {line_markdown(self.title)}\n", block_markdown(self.lead) + "\n"]
-        return "\n".join([*opening, *(block.markdown for block in self._blocks)])
+        return "\n".join([*opening, *(block.markdown for block in self._blocks), REPORT_MARK])
 
     def write(self, folder: Path) -> Path:
-        """Write `index.html`, `report.md`, `figures/*.png` into `folder`; return the path of the first."""
+        """Write `index.html`, `report.md`, `figures/*.png` into `folder`; return the path of the first.
+
+        At every moment the files on the disk are known as those of a page: the index comes first, then what names the
+        pictures, then the pictures. Those that an earlier page had and this one has not are removed.
+        """
         from hofno.storage import write_bytes
 
-        if folder.exists() and not folder.is_dir():
-            raise SpecError(f"expected a folder for the report, got the file {folder}; choose another name")
-        (folder / "figures").mkdir(parents=True, exist_ok=True)
-        for count, picture in enumerate(self._pictures, start=1):
-            write_bytes(folder / "figures" / _picture_name(count), picture)
-        write_bytes(folder / "report.md", self.markdown().encode("utf-8"))
-        write_bytes(folder / "index.html", self.html().encode("utf-8"))
-        return folder / "index.html"
+        pictures = {_picture_name(count): picture for count, picture in enumerate(self._pictures, start=1)}
+        check_page_folder(folder, pictures)
+        earlier = _own_files(folder)
+        write_bytes(folder / INDEX, self.html().encode("utf-8"))
+        for name in earlier - {INDEX, REPORT, *pictures}:
+            (folder / name).unlink(missing_ok=True)
+        write_bytes(folder / REPORT, self.markdown().encode("utf-8"))
+        for name, picture in pictures.items():
+            write_bytes(folder / name, picture)
+        return folder / INDEX
 
     def _add(self, as_html: str, as_markdown: str) -> None:
         self._blocks.append(Block(as_html, as_markdown))
@@ -187,6 +204,43 @@ class Page:
             for index, heading in enumerate(self._headings, start=1)
         )
         return f'<nav aria-label="Sections">\n{links}</nav>\n'
+
+
+def is_page_folder(folder: Path) -> bool:
+    """Whether a page was written to the folder earlier."""
+    return bool(_own_files(folder))
+
+
+def check_page_folder(folder: Path, pictures: Collection[str] = ()) -> None:
+    """Refuse a folder in which a page, with `pictures` if these are known, would replace files of someone else."""
+    if folder.exists() and not folder.is_dir():
+        raise SpecError(f"expected a folder for the report, got the file {folder}; choose another name")
+    own = _own_files(folder)
+    for name in (INDEX, REPORT, *sorted(pictures)):
+        if name not in own and os.path.lexists(folder / name):
+            raise SpecError(
+                f"{folder / name} is in the way of the report and no earlier report wrote it; choose another folder, "
+                "or move it away"
+            )
+
+
+def _own_files(folder: Path) -> set[str]:
+    """What an earlier page wrote there; its pictures are those that `index.html` counts or `report.md` shows."""
+    page, text = _text(folder / INDEX), _text(folder / REPORT)
+    own: set[str] = set()
+    if MARK in page[: len(SHELL) + len(MARK)]:
+        own = {INDEX, REPORT, *(_picture_name(int(n)) for n in re.findall(r"<figcaption><b>Figure (\d+)\.</b>", page))}
+    if own or text.endswith(REPORT_MARK):  # those of earlier versions have no mark, only their pages have
+        own |= {REPORT, *re.findall(rf"\]\(({FIGURES}/figure-[0-9]+\.png)\)", text)}
+    return own
+
+
+def _text(file: Path) -> str:
+    """A file's text; none if it cannot be read."""
+    try:
+        return file.read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
 
 
 def describe(figure: Figure) -> str:
@@ -204,4 +258,4 @@ def describe(figure: Figure) -> str:
 
 
 def _picture_name(count: int) -> str:
-    return f"figure-{count:02d}.png"
+    return f"{FIGURES}/figure-{count:02d}.png"

@@ -19,10 +19,11 @@ from hofno.storage.folder import (
     verify_file,
     verify_folder,
 )
-from hofno.storage.lock import RunLock
+from hofno.storage.lock import InUseError, RunLock
 from hofno.storage.tensors import read_tensors, tensor_bytes
 
 __all__ = [
+    "InUseError",
     "RunLock",
     "disk_has_room",
     "left_by_interrupted_save",

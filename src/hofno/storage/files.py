@@ -7,11 +7,13 @@ process (the temporary is left over and ignored) or the power (the data reach th
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
+import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +24,9 @@ from hofno.storage.processes import is_alive
 
 LARGEST_JSON = 64 * 2**20  # bytes
 
-_TEMPORARY = re.compile(r"\.(?P<name>.+)\.tmp-(?P<pid>[0-9]{1,10})-(?P<token>[0-9a-f]{16})", re.DOTALL)
+_TEMPORARY = re.compile(
+    r"\.(?P<name>.+)\.tmp-(?P<pid>[0-9]{1,10})(?:-(?P<host>[0-9a-f]{8}))?-(?P<token>[0-9a-f]{16})", re.DOTALL
+)
 _PROCESS_TOKEN = secrets.token_hex(4)  # tells this process from an earlier one that had the same pid
 _NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP}  # file systems that order their names themselves
 _NO_ACCESS = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -138,8 +142,13 @@ def remove_file(path: Path) -> None:
 
 
 def temporary_beside(path: Path) -> Path:
-    """A fresh name `.<name>.tmp-<pid>-<random>` in the folder of `path`."""
-    return path.parent / f".{path.name}.tmp-{os.getpid()}-{_PROCESS_TOKEN}{secrets.token_hex(4)}"
+    """A fresh name `.<name>.tmp-<pid>-<host>-<random>` in the folder of `path`."""
+    return path.parent / f".{path.name}.tmp-{os.getpid()}-{this_host()}-{_PROCESS_TOKEN}{secrets.token_hex(4)}"
+
+
+def this_host() -> str:
+    """Eight digits that tell this host from others that share its disks: pids say nothing about theirs."""
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
 
 
 def is_temporary(name: str) -> bool:
@@ -147,9 +156,15 @@ def is_temporary(name: str) -> bool:
 
 
 def is_stale_temporary(name: str, of: str | None = None) -> bool:
-    """Whether `name` is a temporary, for the name `of` if one is given, that no living process will finish."""
+    """Whether `name` is a temporary, for the name `of` if one is given, that no living process will finish.
+
+    Whether processes of another host live is not known. Names that earlier versions gave have no host and count as of
+    this one.
+    """
     match = _TEMPORARY.fullmatch(name)
     if match is None or of not in (None, match["name"]):
+        return False
+    if match["host"] not in (None, this_host()):
         return False
     pid = int(match["pid"])
     if pid == os.getpid():

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -22,19 +23,41 @@ from hofno.errors import HofnoError
 from hofno.storage.files import one_line, remove_file, write_failure, write_synced
 from hofno.storage.processes import birth, is_alive
 
+LOCK = "lock"
 _LARGEST_LOCK = 4096  # bytes
+_PAUSE = 0.05  # seconds between two tries
+
+
+class InUseError(HofnoError):
+    """Another process owns what was asked for."""
 
 
 class RunLock:
-    """`with RunLock(run_folder): ...` owns the folder; leaving the block, by an exception too, frees it."""
+    """`with RunLock(run_folder): ...` owns the folder; leaving the block, by an exception too, frees it.
 
-    def __init__(self, path: Path) -> None:
+    Another `name` in the folder is another lock: of one file, for example. An owner is waited for as long as
+    `patience` seconds.
+    """
+
+    def __init__(self, path: Path, name: str = LOCK, patience: float = 0.0) -> None:
         self.path = path
-        self.lock = path / "lock"
+        self.lock = path / name
+        self.patience = patience
+        self._held = path if name == LOCK else self.lock
         self._content = b""
         self._pid = 0
 
     def __enter__(self) -> Self:
+        last_try = time.monotonic() + self.patience
+        while True:
+            try:
+                return self._take()
+            except InUseError:
+                if time.monotonic() >= last_try:
+                    raise
+            time.sleep(_PAUSE)
+
+    def _take(self) -> Self:
         pid = os.getpid()
         started = datetime.now(UTC).isoformat(timespec="seconds")
         owner = {"pid": pid, "host": socket.gethostname(), "started": started, "birth": birth(pid)}
@@ -42,7 +65,7 @@ class RunLock:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with _turn(self.path):
-                self._refuse_living_owner()
+                self.refuse_living_owner()
                 self.lock.unlink(missing_ok=True)
                 self._create(content)
         except OSError as error:
@@ -63,28 +86,29 @@ class RunLock:
         try:
             write_synced(self.lock, content)
         except FileExistsError as error:
-            raise HofnoError(
-                f"{self.path} is in use by a process that took it at this moment; wait for it or stop it"
+            raise InUseError(
+                f"{self._held} is in use by a process that took it at this moment; wait for it or stop it"
             ) from error
         except BaseException:
             remove_file(self.lock)
             raise
 
-    def _refuse_living_owner(self) -> None:
+    def refuse_living_owner(self) -> None:
+        """Raise if a process owns the lock, saying which; nothing is taken."""
         owner = self._owner()
         if owner is None:
             return
         pid, host, started = owner["pid"], one_line(owner["host"], 80), one_line(owner["started"], 40)
         if owner["host"] != socket.gethostname():
-            raise HofnoError(
-                f"{self.path} is in use by process {pid} on host {host} since {started}; "
+            raise InUseError(
+                f"{self._held} is in use by process {pid} on host {host} since {started}; "
                 f"if that process is over, delete {self.lock} and run again"
             )
         if not is_alive(pid):
             return
         if owner.get("birth") not in (None, birth(pid)):
             return  # another process has the number now
-        raise HofnoError(f"{self.path} is in use by process {pid} since {started}; wait for it or stop it")
+        raise InUseError(f"{self._held} is in use by process {pid} since {started}; wait for it or stop it")
 
     def _owner(self) -> dict[str, Any] | None:
         """Who holds the lock; None when nobody does or when the content names nobody."""

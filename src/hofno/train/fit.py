@@ -12,7 +12,8 @@ from torch import nn
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.errors import CheckpointError, SpecError
-from hofno.spec import TrainSpec, fingerprint
+from hofno.models.registry import MODELS
+from hofno.spec import TrainSpec, check_seed, fingerprint
 from hofno.surrogate import find_device
 from hofno.train.loop import Folder, Run, train
 from hofno.train.same_data import remember_data
@@ -79,12 +80,15 @@ def fit(
         data: from `hofno.generate` or `hofno.from_arrays`.
         seed: seed of the data order and of stochastic depth. The weights are the model's own.
         device: "auto", "cpu" or "cuda".
-        out: run folder for checkpoints, `metrics.jsonl` and the trained model; None writes nothing.
+        out: run folder for checkpoints, `metrics.jsonl` and the trained model; None writes nothing. A module of your
+            own class cannot be rebuilt from files: its weights stay in the checkpoints; `resume` gives the run back.
         resume: go on from the newest checkpoint in `out`, with the same model, settings and data.
         progress: show a progress bar.
         track: "tensorboard", "wandb" or both in a tuple (needs `out`).
         settings: `epochs`, `batch_size`, `lr`, ...: every key of `hofno.spec.TrainSpec`.
     """
+    _check_arguments(model, data)
+    seed = check_seed(seed)
     spec = train_spec(settings)
     place = find_device(device)
     trackers = (track,) if isinstance(track, str) else tuple(track)
@@ -101,13 +105,32 @@ def fit(
         )
     path.mkdir(parents=True, exist_ok=True)
     settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
-    run_hash = fingerprint([settled, seed, repr(getattr(model, "config", type(model)))])
+    config = getattr(model, "config", None)
+    run_hash = fingerprint([settled, seed, repr(config if isinstance(config, dict) else type(model))])
+    can_load = type(model) in MODELS.values()
     with storage.RunLock(path):
         remember_settings(settled, seed, model, path)
         remember_data(data, path)
         folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
         rows = make_trackers(trackers, path, path.name, spec.model_dump(mode="json"))
         show = choose_show(progress)
+        if not can_load:
+            show.note(
+                f"{type(model).__name__} is not a model of hofno: its weights are kept in {path / 'checkpoints'}, and "
+                "nothing is written for hofno.load; the same call with resume=True gives the trained run back"
+            )
         run = train(model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=rows)
-        storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
+        if can_load:
+            storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
     return run
+
+
+def _check_arguments(model: object, data: object) -> None:
+    """Refuse what is no module or no dataset, and say what is wanted."""
+    if not isinstance(model, nn.Module):
+        raise SpecError(f"fit trains a torch module, such as hofno.HOFNO(..); got {type(model).__name__}; give one")
+    if not isinstance(data, Dataset):
+        raise SpecError(
+            f"fit takes a dataset with its three splits; got {type(data).__name__}; make one of arrays with "
+            "hofno.from_arrays(x, y)"
+        )

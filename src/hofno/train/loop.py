@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.errors import DivergedError, HofnoError
 from hofno.evaluation.metrics import UNBOUNDED
-from hofno.evaluation.score import score
+from hofno.evaluation.score import measure
 from hofno.spec import TrainSpec
 from hofno.surrogate import Surrogate
 from hofno.train import state as checkpoint
@@ -37,6 +37,7 @@ from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
+from hofno.train.targets import check_targets
 from hofno.train.tasks import check_fit, check_task, inputs_all_alike, normalisers
 from hofno.train.track import JsonLines, Tracker
 
@@ -97,6 +98,7 @@ def train(
             if part is not None:
                 refuse_not_finite(part, f"{name}.{key}")
     check_task(data, spec)
+    about_targets = check_targets(data, spec)
     model.to(device).train()
     inputs, targets = normalisers(data, spec)
     symmetry = data.symmetry if spec.symmetric else None
@@ -116,6 +118,8 @@ def train(
         feed = make_feed(data, spec, inputs, targets, device)
         if feed.streamed:
             show.note(feed.place)
+        if about_targets is not None:
+            show.note(about_targets)
         if inputs_all_alike(data, spec):
             show.note(
                 "the inputs of different samples are nearly the same once standardised by channel; "
@@ -214,7 +218,7 @@ def epoch_order(seed: int, epoch: int, items: int) -> Tensor:
 def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec) -> float:
     """Mean rel_l2 on the validation split of the weights that would be saved; remembers the best ones if asked to."""
     with _weights(state.model, state.average):
-        value = score(surrogate, split).means()["rel_l2"]
+        value = measure(surrogate, split).means()["rel_l2"]
         if spec.select == "best" and (state.position.best is None or value < state.position.best):
             state.position.best = value
             state.best_weights = {k: v.detach().clone() for k, v in state.model.state_dict().items()}
@@ -243,7 +247,9 @@ def _weights(model: nn.Module, other: dict[str, Tensor] | None) -> Iterator[None
 
 
 def _divergence(what: str, epoch: int, step: int, folder: Folder | None) -> DivergedError:
-    kept = f"the last good checkpoint is kept in {folder.path / 'checkpoints'}" if folder else "no folder was given"
+    kept = "no checkpoint was saved before"
+    if folder and checkpoint.checkpoint_folders(folder.path / "checkpoints"):
+        kept = f"the last good checkpoint is kept in {folder.path / 'checkpoints'}"
     return DivergedError(
         f"{what} in epoch {epoch} at step {step}; {kept}; lower train.lr, set train.clip, or use train.precision=fp32"
     )

@@ -6,11 +6,12 @@
     rel_l2_gradient   rel_l2 of the field and 0.1 times that of its differences, see `hofno.train.gradient_loss`
 
 Predictions and targets come standardised; `std` and `mean` of the targets, broadcast against a sample, undo it where
-needed.
+needed. Relative errors have no unit: `in_own_units` takes one out of both that squares do not overflow or vanish in.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
@@ -18,6 +19,15 @@ from torch import Tensor
 from hofno.train.gradient_loss import rel_l2_gradient
 
 Loss = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+RELATIVE = ("rel_l2", "rel_l2_gradient")
+"""Losses that divide by the norm of each target."""
+
+
+def in_own_units(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Statistics of targets divided by one power of two near the size of these: no digit of a relative loss changes."""
+    size = max(float(mean.abs().max()), float(std.abs().max()))
+    unit = 2.0 ** min(max(math.frexp(size)[1], -126), 126)  # its inverse is a number of float32 too
+    return mean / unit, std / unit
 
 
 def rel_l2(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor:

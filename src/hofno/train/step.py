@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.spec import TrainSpec
-from hofno.train.losses import LOSSES
+from hofno.train.losses import LOSSES, in_own_units
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
 from hofno.train.tasks import Task
@@ -39,7 +39,7 @@ class Step:
     ) -> None:
         self.model, self.optimisers, self.average = model, optimisers, average
         self.task = task
-        self.scale = target_scale
+        self.scale = in_own_units(*target_scale)
         self.spec = spec
         self.device = task.device
         forward = torch.compile(model, dynamic=False) if spec.compile else model

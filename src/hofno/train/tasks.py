@@ -259,6 +259,11 @@ def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Sym
 def check_fit(model: nn.Module, data: Dataset, device: torch.device) -> None:
     """One forward pass of one sample: a model that does not fit the data fails before anything is written."""
     split, out_channels = data.train[:1], data.out_channels
+    if not any(weight.requires_grad for weight in model.parameters()):
+        raise SpecError(
+            f"{type(model).__name__} has no weights to train; give a model with some, or thaw them: "
+            "model.requires_grad_(True)"
+        )
     if type(model) in MODELS.values():
         check_geometry(model_name(model), data.grid)
     places = () if split.coords is None or not isinstance(data.grid, Points) else (data.grid.to_unit(split.coords),)

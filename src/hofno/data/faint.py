@@ -1,0 +1,36 @@
+r"""Targets that a relative error says nothing about.
+
+    ||p - y|| / ||y||      with ||y|| = 0, or below 1e-6 of the median norm of all samples
+
+The smallest error of such a sample outweighs those of all others, in a loss and in a mean.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from hofno.data.ondisk import Values, pieces_of
+
+FAINT = 1e-6
+NAMED = 5
+"""Samples that a message names."""
+
+
+def target_norms(y: Values, *, frames: bool) -> Tensor:
+    """||y|| of each sample (n, c, *grid), over channels and points: (n,); of each of its `frames`: (n, t). Float64."""
+    axis = 2 if frames else 1
+    return torch.cat([piece.flatten(axis).double().norm(dim=axis) for piece in pieces_of(y)])
+
+
+def faint(norms: Tensor) -> Tensor:
+    """Whether each of these is 0 or far below the others, of the same shape."""
+    seen = norms[norms > 0]
+    typical = float(seen.median()) if len(seen) else 0.0
+    return norms <= FAINT * typical
+
+
+def named(rows: Tensor) -> str:
+    """The numbers of samples, (k,), for a message: the first few."""
+    text = ", ".join(map(str, rows[:NAMED].tolist()))
+    return f"{text} and {len(rows) - NAMED} more" if len(rows) > NAMED else text

@@ -1,0 +1,38 @@
+"""What is said of targets that are zero, before anything is trained on them, see `hofno.data.faint`."""
+
+from __future__ import annotations
+
+from hofno.data.dataset import Dataset
+from hofno.data.faint import faint, named, target_norms
+from hofno.errors import DataError
+from hofno.spec import TrainSpec
+from hofno.train.losses import RELATIVE
+
+
+def check_targets(data: Dataset, spec: TrainSpec) -> str | None:
+    """Refuse to train a relative loss on targets without a size; a line about those of validation, if there are any."""
+    if spec.loss in RELATIVE:
+        in_time = data.rollout is not None  # then each frame is a target
+        wrong = faint(target_norms(data.train.parts.y, frames=in_time)).nonzero()
+        if len(wrong) > 0:
+            first = ", ".join(map(str, wrong[0].tolist()))
+            kind = "frames" if in_time else "samples"
+            raise DataError(
+                f"loss={spec.loss!r} divides by the norm of each target, and {len(wrong)} {kind} of data.train are "
+                f"(nearly) zero everywhere, the first data.train.y[{first}]; drop them, or use loss='mse'"
+            )
+    if len(data.valid) == 0:
+        return None
+    data.valid.refuse_broken_blocks()
+    wrong = faint(target_norms(data.valid.parts.y, frames=False).unflatten(0, (-1, data.valid.together)).norm(dim=1))
+    if bool(wrong.all()):
+        raise DataError(
+            "all targets of data.valid are zero, and no relative error can be taken of them; give validation samples "
+            "with other targets"
+        )
+    if not bool(wrong.any()):
+        return None
+    return (
+        f"targets of data.valid are (nearly) zero everywhere, samples {named(wrong.nonzero().flatten())}: their "
+        "relative error outweighs all others in valid_rel_l2; drop them"
+    )
