@@ -369,3 +369,9 @@ class TestErrorsInOneLine:
             monkeypatch.setenv("HOFNO_DEBUG", "1")
         result = hofno(*(["--debug"] if way == "flag" else []), "show", "tiny")
         assert isinstance(result.exception, HofnoError)
+
+
+def test_a_warning_is_one_line() -> None:
+    code = "import warnings, hofno.cli.app as a; a.app = lambda: warnings.warn('two\\nlines'); a.main()"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stderr == "hofno: warning: two lines\n"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated
 
 import typer
 
 from hofno import __version__
 from hofno.cli import describe, make, use
-from hofno.cli.failures import OneLineErrors
+from hofno.cli.failures import OneLineErrors, one_line_warning
 from hofno.cli.plain_help import PlainCommand
 
 app = typer.Typer(
@@ -59,4 +60,5 @@ for command, epilog in (
 
 def main() -> None:
     """Entry point of the program `hofno`."""
+    warnings.formatwarning = one_line_warning
     app()

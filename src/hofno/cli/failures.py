@@ -1,4 +1,4 @@
-"""How errors are told: one line on stderr and an exit code, never a traceback unless it was asked for.
+"""How errors and warnings are told: one line on stderr, of errors with an exit code; no traceback unless asked for.
 
     2     the user can put it right: a spec, a file, memory, the disk
     130   the run was interrupted (Ctrl-C, SIGTERM)
@@ -51,6 +51,11 @@ def _is_torch_memory(error: BaseException) -> bool:
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def one_line_warning(message: Warning | str, *where: object) -> str:
+    """A warning as errors are told, for `warnings.formatwarning`: what is meant, not the line of code it came from."""
+    return f"hofno: warning: {' '.join(str(message).split())}\n"
 
 
 class OneLineErrors(PlainGroup):
