@@ -372,6 +372,9 @@ class TestErrorsInOneLine:
 
 
 def test_a_warning_is_one_line() -> None:
-    code = "import warnings, hofno.cli.app as a; a.app = lambda: warnings.warn('two\\nlines'); a.main()"
+    code = (
+        "import sys, warnings, hofno.cli; program = sys.modules['hofno.cli.app']; "
+        "program.app = lambda: warnings.warn('two\\nlines'); program.main()"
+    )
     child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert child.stderr == "hofno: warning: two lines\n"
