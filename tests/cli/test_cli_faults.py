@@ -105,9 +105,13 @@ def test_killed_at_random_moments(start: Start, folder: Path, attempt: int) -> N
         begun = (run / "spec.toml").exists()
         return start(*(("train", "--resume", "run") if begun else ("train", "tiny", "--out", "run", *settings)))
 
-    for _ in range(4):
+    for turn in range(5):
         child = go_on()
-        child.process.join(moments.uniform(0.1, 0.8) * whole)
+        if turn == 0:  # at its first checkpoint, however fast it is beside the unbroken one
+            while child.process.is_alive() and not list(run.glob("checkpoints/step-*")):
+                time.sleep(0.002)
+        else:
+            child.process.join(moments.uniform(0.1, 0.8) * whole)
         killed += child.process.is_alive()
         child.process.kill()
         child.wait()
