@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hofno.errors import CheckpointError, HofnoError
-from hofno.storage import exchange, save_folder, update_folder, verify_folder
+from hofno.storage import exchange, remove_damaged, save_folder, update_folder, verify_folder
 
 FILES = {"weights.bin": bytes(range(256)), "note.txt": b"hello", "nothing": b""}
 META = {"step": 12, "loss": 0.1, "name": "ü", "list": [1, None]}
@@ -90,6 +90,16 @@ def test_without_overwrite_an_earlier_folder_is_kept(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     save_folder(tmp_path / "empty", FILES, META, overwrite=False)
     assert not (tmp_path / "empty.1").exists()
+
+
+def test_only_what_cannot_be_read_is_removed(tmp_path: Path) -> None:
+    save_folder(tmp_path / "data", FILES, META)
+    remove_damaged(tmp_path / "data")
+    assert verify_folder(tmp_path / "data") == META
+    (tmp_path / "data" / "manifest.json").write_text("{")
+    remove_damaged(tmp_path / "data")
+    remove_damaged(tmp_path / "data")
+    assert not (tmp_path / "data").exists()
 
 
 def test_two_processes_that_save_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def _made(
         return _dataset(made, made.generate_on(where, progress), stamp)
     folder = data_folder(problem, parameters, store)
     if again:
-        _drop_damaged(folder)
+        storage.remove_damaged(folder)
     elif folder.exists():
         try:
             return _stored(made, folder, storage.verify_folder(folder))
@@ -108,15 +108,6 @@ def _made(
         files = {f"{name}.{part}.npy": _npy(getattr(arrays[name], part)) for name in SPLITS for part in parts}
         storage.save_folder(folder, files, stamp)
     return _stored(made, folder, stamp) if on_disk else _dataset(made, arrays, stamp)
-
-
-def _drop_damaged(folder: Path) -> None:
-    """Remove stored data that no one can read, and that would not be replaced."""
-    if folder.exists():
-        try:
-            storage.read_manifest(folder)
-        except CheckpointError:
-            shutil.rmtree(folder)
 
 
 def _too_large(made: Problem, store: Path | None, again: bool) -> bool:

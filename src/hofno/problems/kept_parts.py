@@ -13,7 +13,6 @@ import warnings
 from pathlib import Path
 
 from hofno import storage
-from hofno.errors import CheckpointError
 
 _PART = re.compile(r"part-(\d{6,})-(\d{6,})")
 
@@ -50,14 +49,6 @@ def in_turn(folder: Path) -> storage.RunLock:
     except storage.InUseError as error:
         warnings.warn(f"waiting until another process has made its data: {error}", stacklevel=1)
     return storage.RunLock(folder, patience=math.inf)
-
-
-def drop_damaged(part: Path) -> None:
-    """Remove a part that cannot be read, so that it can be made again under its name."""
-    try:
-        storage.read_manifest(part)
-    except CheckpointError:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def drop_replaced(old: dict[int, tuple[int, Path]], made: set[Path], stop: int) -> None:

@@ -32,7 +32,7 @@ from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Problem, Progress, Rollout, Trajectories, ignore_progress
-from hofno.problems.kept_parts import drop_damaged, drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
+from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
 from hofno.problems.matfile import read_mat
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
@@ -259,7 +259,7 @@ class NavierStokesFlow(BaseModel):
             "versions": versions(),
         }
         files = {"frames.safetensors": storage.tensor_bytes({"frames": torch.from_numpy(frames)})}
-        drop_damaged(part)
+        storage.remove_damaged(part)
         storage.save_folder(part, files, meta)
 
     def _read(self, part: Path, start: int, stop: int) -> np.ndarray:

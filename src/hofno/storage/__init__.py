@@ -14,6 +14,7 @@ from hofno.storage.files import disk_has_room, read_json, write_bytes, write_jso
 from hofno.storage.folder import (
     left_by_interrupted_save,
     read_manifest,
+    remove_damaged,
     save_folder,
     update_folder,
     verify_file,
@@ -32,6 +33,7 @@ __all__ = [
     "read_json",
     "read_manifest",
     "read_tensors",
+    "remove_damaged",
     "save_folder",
     "tensor_bytes",
     "update_folder",

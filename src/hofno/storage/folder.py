@@ -105,6 +105,15 @@ def verify_folder(path: Path) -> dict[str, Any]:
     return manifest["meta"]
 
 
+def remove_damaged(path: Path) -> None:
+    """Remove a folder of ours whose manifest cannot be read: no one can use it, and a save there would be refused."""
+    if path.exists():
+        try:
+            read_manifest(path)
+        except CheckpointError:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def verify_file(path: Path, name: str) -> None:
     """Check the size and the SHA-256 of one file of a folder against the manifest."""
     manifest = read_manifest(path)
