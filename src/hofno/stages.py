@@ -12,7 +12,6 @@ A run folder:
 
 from __future__ import annotations
 
-import shlex
 import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -37,7 +36,7 @@ from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
-from hofno.surrogate import Surrogate, find_device, load
+from hofno.surrogate import Surrogate, find_device, load, resume_command
 from hofno.train.loop import Folder, Run, train
 from hofno.train.show import Show
 from hofno.train.state import device_name
@@ -112,11 +111,6 @@ def _refuse_content(path: Path) -> None:
         raise SpecError(f"{path} is a file, --out needs a folder; choose another --out")
     if path.exists() and any(entry.name != LOCK and not is_temporary(entry.name) for entry in path.iterdir()):
         raise SpecError(f"{path} exists and is not a run folder; choose another --out")
-
-
-def resume_command(path: Path) -> str:
-    """What goes on with a run, as a shell takes it."""
-    return f"hofno train --resume {shlex.quote(str(path))}"
 
 
 def start_folder(spec: Spec, path: Path) -> None:

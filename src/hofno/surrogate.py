@@ -272,6 +272,11 @@ class Surrogate:
         return path
 
 
+def resume_command(path: Path) -> str:
+    """What goes on with a run, as a shell takes it."""
+    return f"hofno train --resume {shlex.quote(str(path))}"
+
+
 def load(path: str | Path, device: str = "cpu") -> Surrogate:
     """Load a saved model, or the run folder it was trained in. Nothing in it is executed."""
     path = Path(path)
@@ -281,8 +286,7 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
             hint = f"{hint}, but beside it are {', '.join(map(str, left))}: rename the one you want"
         raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
     if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
-        again = f"hofno train --resume {shlex.quote(str(path))}"
-        raise CheckpointError(f"the run {path} has not finished; continue it with: {again}")
+        raise CheckpointError(f"the run {path} has not finished; continue it with: {resume_command(path)}")
     if not (path / "model.safetensors").exists() and (path / "checkpoints").is_dir():
         raise CheckpointError(
             f"the run {path} has not finished, or trained a model class of your own, which cannot be rebuilt from "

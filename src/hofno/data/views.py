@@ -47,8 +47,8 @@ class Views:
         self.motions, self.in_time = symmetry.motions, in_time
         self.places: Tensor | None = None
         if symmetry.moves_points:
-            symmetry.check(shape)
             self.places = Numbers(shape)(points_of(symmetry, shape)).to(device)  # (motions, points)
+            self.back = self.places.argsort(1)
 
     def mean(self, apply: Apply, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
         """The mean over the views of a map from inputs to predictions."""
@@ -74,7 +74,7 @@ class Views:
         motion = self.motions[k]
         signs, offsets = _channels(motion.targets, y)
         y = motion.sign * signs * (y - offsets)
-        return y if self.places is None else y.flatten(2).index_select(2, self.places[k].argsort()).view_as(y)
+        return y if self.places is None else y.flatten(2).index_select(2, self.back[k]).view_as(y)
 
 
 def _channels(channels: Channels, like: Tensor) -> tuple[Tensor, Tensor]:
