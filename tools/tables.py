@@ -27,6 +27,11 @@ def read(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def notes(name: str) -> str:
+    """What is to be said about numbers and does not follow from them."""
+    return (RESULTS / "notes" / f"{name}.md").read_text(encoding="utf-8")
+
+
 def count_of(degree: int) -> tuple[int, int]:
     """Runs measured and runs of the whole table."""
     results = read(f"paper/poisson_p{degree}")
@@ -77,11 +82,14 @@ def all_tables() -> str:
     lines += [conditions(), measured_so_far(), "## One layer of matched order, relative L2", "", one_layer()]
     lines += ["## Our recipes on the main table's problems, relative L2", "", records()]
     lines += ["## Published protocol on the main table's problems, relative L2", "", protocol()]
+    lines += ["## Published protocol on Navier-Stokes, one frame to the next", "", one_frame()]
     for degree in DEGREES:
         lines += [f"## Published protocol, p = {degree}", ""]
         lines += [tables.poisson_depth_table(read(f"paper/poisson_p{degree}"), degree), ""]
-    lines += [(RESULTS / "notes.md").read_text(encoding="utf-8"), against_published()]
+    lines += [notes("poisson"), against_published()]
     lines += ["## Speed on two CPU threads against the plain rfft2 form of the same network", "", speed()]
+    engine = read("bench/engine_h200")
+    lines += [f"## Training step of the published Navier-Stokes network on {engine['device_name']}", "", steps(engine)]
     first = read("recipes/steady")
     lines += [f"## {first['title']}", "", "Validation errors; nothing of this has seen test data.", ""]
     lines += [recipes("steady", "seconds (four runs sharing the GPU)", ranked=False)]
@@ -139,11 +147,11 @@ def records() -> str:
         published_ones = [f"{theirs['HO-FNO']:g}", f"{theirs[best]:g} ({best})"]
         rows += [[called(problem), *published_ones, *row] for row in measured_rows(results)]
         remarks += remark(problem, results)
-    notes = (
+    told = (
         "Errors are of float32 predictions, mean and spread over seeds, on data of our own solvers; published ones are "
         "on the published files. Seconds are those of training one network, data in memory.\n"
     )
-    return f"{tables.markdown(header, rows)}\n{notes}" + "".join(remarks)
+    return f"{tables.markdown(header, rows)}\n{told}" + "".join(remarks)
 
 
 def protocol() -> str:
@@ -156,6 +164,50 @@ def protocol() -> str:
             rows.append([called(problem), row[0], f"{theirs[names.get(row[0], 'HO-FNO')]:g}", *row[1:]])
         remarks += remark(problem, results)
     return f"{tables.markdown(['problem', 'network', 'published', *MEASURED], rows)}\n" + "".join(remarks)
+
+
+def one_frame() -> str:
+    """Table 1: networks with the classic backbone at three viscosities, published values beside measured ones."""
+    header = ["viscosity", "network", "epochs"]
+    header += [name for what in ("MSE", "nRMSE", "rollout") for name in (f"{what}, published", what)]
+    rows, remarks = [], []
+    for viscosity in published.NAVIER_STOKES_VISCOSITIES:
+        power = f"1e{round(math.log10(viscosity))}"
+        results = read(f"paper/ns_table1_{power}")
+        theirs = {row["order"]: row for row in published.navier_stokes_one_frame(viscosity) if row["order"]}
+        found = {1 if run["label"] == "FNO" else int(run["label"][-1]): run for run in results["runs"]}
+        for order, run in sorted(found.items()):
+            measured = [run["metrics"][key] for key in ("one_step_mse", "one_step_rel_l2", "rollout")]
+            printed = [theirs[order][key] for key in ("mse", "rel_l2", "rollout")]
+            pairs = [number(value, 2) for pair in zip(printed, measured, strict=True) for value in pair]
+            rows.append([power, run["label"], str(run["epochs"]), *pairs])
+        remarks.append(f"{power}: {results['remark']} {seconds_of(results)}\n")
+    return f"{tables.markdown(header, rows)}\n" + "".join(remarks) + "\n" + notes("one_frame")
+
+
+def seconds_of(results: dict[str, Any]) -> str:
+    """How long the runs of a study took, and beside what."""
+    seconds = [run["seconds"] for run in results["runs"]]
+    (beside,) = {run["beside"] for run in results["runs"]}
+    return f"{number(min(seconds))} to {number(max(seconds))} s a run, {beside}."
+
+
+def steps(engine: dict[str, Any]) -> str:
+    """Seconds and memory of a training step by form and precision."""
+    (found,) = engine["results"].values()
+    rows = []
+    for way in found["ways"]:
+        how = [way["policy"], *(["compiled"] if way["compiled"] else []), *(["CUDA graph"] if way["graph"] else [])]
+        peak, error = way["peak_bytes"] / 2**30, way["output_error"]
+        rows.append([way["form"], ", ".join(how), number(1e3 * way["median"]), number(peak), f"{error:.0e}"])
+    shape = found["shape"]
+    told = (
+        f"Width {shape['width']}, depth {shape['depth']}, modes {shape['modes'][0]} x {shape['modes'][1]}, batch "
+        f"{found['batch']} (8 trajectories of 10 windows), {shape['points']} x {shape['points']} points; forward, "
+        "backward and optimiser, medians of `hofno bench engine --shape ns --batch 80`. plain: with rfft2.\n"
+    )
+    table = tables.markdown(["form", "precision", "ms", "peak GiB", "output off by"], rows)
+    return f"{told}\n{table}\n{notes('step')}"
 
 
 MEASURED = ["error", "parameters", "seconds", "seeds"]
@@ -205,6 +257,7 @@ def navier_stokes() -> str:
             "",
             tables.markdown(["seed", *asked], rows),
             finished(),
+            training_precision(),
         )
     )
 
@@ -217,6 +270,17 @@ def finished() -> str:
     ]
     table = tables.markdown(["trained in", "finish", "test, predicted in fp32", "in mixed"], rows)
     return f"The same in small, on a CPU, one seed: `specs/quick/navier_stokes.toml` with bfloat16.\n\n{table}"
+
+
+def training_precision() -> str:
+    """Three seeds by precision of training."""
+    results = read("checks/navier_stokes_training_precision")
+    runs: dict[str, dict[int, float]] = {}
+    for run in results["runs"]:
+        runs.setdefault(run["label"], {})[run["seed"]] = run["metrics"]["rel_l2"]
+    rows = [[label, *(number(found[seed]) for seed in (0, 1, 2))] for label, found in sorted(runs.items())]
+    told = f"{results['title']} (`specs/checks/precision.toml`), test errors of three seeds. {results['remark']}"
+    return f"{told}\n\n{tables.markdown(['trained in', 'seed 0', 'seed 1', 'seed 2'], rows)}"
 
 
 def speed() -> str:

@@ -75,9 +75,9 @@ def test_inputs_and_targets_move_together() -> None:
 
     torch.manual_seed(1)
     indices = torch.zeros(64, dtype=torch.long)
-    _, target = task.predict(spy, indices)
+    _, target, _ = task.predict(spy, indices)
     plain = make_task(data, TrainSpec(), *normalisers(data, TrainSpec()), CPU)  # pyright: ignore[reportCallIssue]
-    (_, still) = plain.predict(spy, indices[:1])
+    (_, still, _) = plain.predict(spy, indices[:1])
     both = torch.cat((seen[1], still), 1)[0]  # (2, h, w)
     turned = [torch.rot90(each, k, (1, 2)) for each in (both, both.mT) for k in range(4)]
     found = set()
@@ -100,7 +100,7 @@ def test_windows_of_a_flow_move_as_one() -> None:
         errors = []
         for each in (spec, still):
             task = make_task(flow, each, *normalisers(flow, each), CPU)
-            last, target = task.predict(lambda x: x[:, -1:], indices)
+            last, target, _ = task.predict(lambda x: x[:, -1:], indices)
             errors.append((last - target).flatten(1).norm(dim=1))
         torch.testing.assert_close(*errors)
 
@@ -168,7 +168,7 @@ def test_own_arrays_with_a_symmetry_are_augmented() -> None:
     spec = settled()
     task = make_task(own, spec, *normalisers(own, spec), CPU)
     torch.manual_seed(0)
-    _, target = task.predict(lambda x: x, torch.zeros(64, dtype=torch.long))
+    _, target, _ = task.predict(lambda x: x, torch.zeros(64, dtype=torch.long))
     assert len({tuple(image.flatten().mul(1e4).round().tolist()) for image in target}) == 8
     flip = Channels(signs=(1, -1))
     for arguments, message in (
@@ -229,7 +229,7 @@ def test_standardised_samples_are_decoded_moved_and_encoded_ones(
     task = make_task(own, spec, *norms, CPU)
     seen: list[Tensor] = []
     torch.manual_seed(0)
-    _, target = task.predict(lambda part: (seen.append(part), part)[1], torch.arange(3).repeat(12))
+    _, target, _ = task.predict(lambda part: (seen.append(part), part)[1], torch.arange(3).repeat(12))
     found = set()
     for row in range(36):
         gaps = []
@@ -279,7 +279,7 @@ def test_a_ragged_cloud_is_mirrored_where_it_has_points() -> None:
         return torch.full_like(given[0], 100.0)
 
     torch.manual_seed(0)
-    predicted, target = task.predict(model, torch.zeros(32, dtype=torch.long) + 1)
+    predicted, target, _ = task.predict(model, torch.zeros(32, dtype=torch.long) + 1)
     x, places, there = seen[0]
     assert torch.equal(there[0], mask[1])
     assert int(there[0].sum()) == 7

@@ -13,7 +13,8 @@ from hofno import HOFNO, Dataset, GeoFNO, Run, evaluate, fit, from_arrays, gener
 from hofno.data.dataset import Split
 from hofno.errors import ShapeError, SpecError
 from hofno.evaluation import score
-from hofno.train.losses import LOSSES
+from hofno.problems.symmetry import Channels, mirror
+from hofno.train.losses import LOSSES, loss_at_points
 from hofno.train.tasks import Clouds
 
 COUNTS = [20, 13, 17, 20, 9, 15, 20, 11, 16, 18]
@@ -60,7 +61,7 @@ def test_the_loss_of_a_ragged_batch_is_that_of_its_samples() -> None:
     places = data.grid.to_unit(data.train.coords)  # pyright: ignore[reportAttributeAccessIssue]
     inputs, targets = surrogate.inputs, surrogate.targets
     task = Clouds(inputs.encode(data.train.x), targets.encode(data.train.y), places, data.train.mask)
-    found, target = task.predict(surrogate.model, torch.arange(6))
+    found, target, _ = task.predict(surrogate.model, torch.arange(6))
     loss = LOSSES["rel_l2"](found, target, *targets.shaped(1))
     each = []
     for row in range(6):
@@ -69,6 +70,41 @@ def test_the_loss_of_a_ragged_batch_is_that_of_its_samples() -> None:
         each.append(float((p - y).norm() / y.norm()))
     assert float(loss.detach()) == pytest.approx(np.mean(each), rel=1e-4)
     assert LOSSES["mse"](target, target, *targets.shaped(1)) == 0
+
+
+@pytest.mark.parametrize(("loss", "augment"), [("rel_l2", True), ("mse", True), ("mae", False)])
+def test_training_does_not_depend_on_how_far_clouds_are_padded(loss: str, augment: bool) -> None:
+    """The image has an offset in its targets, which must not come to places where no point is."""
+    image = mirror(coords=Channels(signs=(-1, 1), offsets=(1.0, 0.0)), targets=Channels(signs=(-1,), offsets=(6.0,)))
+    rng = np.random.default_rng(1)
+    places = [rng.random((2, n)) for n in COUNTS]
+
+    def padded(width: int) -> Dataset:
+        coords, y = np.zeros((len(COUNTS), 2, width)), np.zeros((len(COUNTS), 1, width))
+        for row, (n, place) in enumerate(zip(COUNTS, places, strict=True)):
+            coords[row, :, :n], y[row, :, :n] = place, 3 + np.sin(5 * place[:1])
+        mask = np.arange(width) < np.array(COUNTS)[:, None]
+        return from_arrays(None, y, coords, mask=mask, split=(6, 2, 2), seed=None, symmetry=image)
+
+    near, far = (trained(padded(width), loss=loss, augment=augment, seed=3) for width in (20, 90))
+    losses = [[row["train_loss"] for row in run.history] for run in (near, far)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-3)
+    found = [evaluate(run, padded(20).train) for run in (near, far)]
+    assert found[0]["rel_l2"] == pytest.approx(found[1]["rel_l2"], rel=1e-2)
+
+
+def test_the_mean_square_of_a_ragged_batch_is_the_one_that_is_reported() -> None:
+    data = ragged()
+    surrogate = trained(data, epochs=1).surrogate
+    assert data.train.coords is not None
+    places = data.grid.to_unit(data.train.coords)  # pyright: ignore[reportAttributeAccessIssue]
+    task = Clouds(
+        surrogate.inputs.encode(data.train.x), surrogate.targets.encode(data.train.y), places, data.train.mask
+    )
+    prediction, target, share = task.predict(surrogate.model, torch.arange(6))
+    assert share is not None
+    loss = loss_at_points("mse", prediction, target, *surrogate.targets.shaped(1), share)
+    assert float(loss.detach()) == pytest.approx(evaluate(surrogate, data.train)["mse_standardised"], rel=1e-4)
 
 
 def test_scores_are_means_over_points_that_are_there() -> None:

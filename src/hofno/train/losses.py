@@ -1,8 +1,8 @@
 """Training losses by name: scalars, means over the batch.
 
     rel_l2   mean_b ||p - y||_2 / ||y||_2 over channels and points, in physical units
-    mse      mean over everything of (p - y)^2, in standardised units
-    mae      mean over everything of |p - y|, in standardised units
+    mse      mean_b of the mean over channels and points of (p - y)^2, in standardised units
+    mae      mean_b of the mean over channels and points of |p - y|, in standardised units
     rel_l2_gradient   rel_l2 of the field and 0.1 times that of its differences, see `hofno.train.gradient_loss`
 
 Predictions and targets come standardised; `std` and `mean` of the targets, broadcast against a sample, undo it where
@@ -45,3 +45,15 @@ def mae(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor
 
 
 LOSSES: dict[str, Loss] = {"rel_l2": rel_l2, "mse": mse, "mae": mae, "rel_l2_gradient": rel_l2_gradient}
+
+
+def loss_at_points(loss: str, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, share: Tensor) -> Tensor:
+    """The loss of clouds (b, c, N) of whose points a share (b,) is there; at the others both are 0 in physical units.
+
+    Relative errors do not see those, and means are over the points that are there.
+    """
+    if loss in RELATIVE:
+        return LOSSES[loss](prediction, target, mean, std)
+    errors = prediction - target
+    errors = errors.square() if loss == "mse" else errors.abs()
+    return (errors.flatten(1).mean(1) / share).mean()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.spec import TrainSpec
-from hofno.train.losses import LOSSES, in_own_units
+from hofno.train.losses import LOSSES, in_own_units, loss_at_points
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
 from hofno.train.tasks import Task
@@ -44,7 +44,6 @@ class Step:
         self.device = task.device
         forward = torch.compile(model, dynamic=False) if spec.compile else model
         self.forward = noisy(forward, spec.noise) if spec.noise > 0.0 else forward
-        self.loss = LOSSES[spec.loss]
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.indices = torch.zeros(spec.batch_size, dtype=torch.long, device=self.device)
@@ -73,8 +72,8 @@ class Step:
         for p in self.parameters:
             p.grad = None
         with autocast(self.policy, self.device):
-            prediction, target = self.task.predict(self.forward, indices)
-        loss = self.loss(prediction.float(), target, *self.scale)
+            prediction, target, share = self.task.predict(self.forward, indices)
+        loss = self._loss(prediction.float(), target, share)
         loss.backward()
         if self.spec.clip > 0.0:
             nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
@@ -85,6 +84,11 @@ class Step:
                 averages, weights = list(self.average.values()), [live[k] for k in self.average]
                 torch._foreach_lerp_(averages, weights, 1.0 - self.spec.ema)  # pyright: ignore[reportPrivateImportUsage]
         self.loss_sum += loss.detach().double() * len(indices)
+
+    def _loss(self, prediction: Tensor, target: Tensor, share: Tensor | None) -> Tensor:
+        if share is None:
+            return LOSSES[self.spec.loss](prediction, target, *self.scale)
+        return loss_at_points(self.spec.loss, prediction, target, *self.scale, share)
 
     def _capture(self) -> None:
         """Record `_run` once on a side stream, leaving weights, optimiser, averages and random numbers as they were."""

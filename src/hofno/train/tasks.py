@@ -1,8 +1,8 @@
 r"""What a training step learns from: pairs of fields, or windows of trajectories.
 
     pairs      loss(model(x_i), y_i) for the samples i of a batch
-    clouds     loss(model(x_i, coords_i), y_i). Where samples differ in their number of points, points that are not
-               there count as predicted exactly: every point that is there weighs the same
+    clouds     loss(model(x_i, coords_i), y_i). Where samples differ in their number of points, those that are not there
+               count as predicted exactly and as 0, and means are over the others: no loss knows of the padding
     windows    loss(model(w_{t-h}, ..., w_{t-1}), w_t): every frame t of the batch's trajectories follows from the h
                frames before it. "teacher": those are the true frames, and windows are independent. "free": predictions
                take the place of true frames as they are made, and gradients flow through the whole rollout.
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -41,14 +41,22 @@ ALIKE = 0.02
 """Samples whose deviation from each other is below this part of the deviation over their points look the same."""
 
 
+class Answer(NamedTuple):
+    """Predictions and targets of a batch, standardised, (windows, c, *grid), and the part of points that are there."""
+
+    prediction: Tensor
+    target: Tensor
+    share: Tensor | None = None  # (windows,); None: all are
+
+
 class Task(Protocol):
     """Something to learn. `items` is how many there are of what a batch is made of."""
 
     items: int
     device: torch.device
 
-    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
-        """Predictions and targets of a batch, standardised, (windows, c, *grid)."""
+    def predict(self, model: Model, indices: Tensor) -> Answer:
+        """What the model makes of a batch, and what it should."""
         ...
 
 
@@ -59,9 +67,9 @@ class Pairs:
         self.x, self.y, self.moved = x, y, moved
         self.items, self.device = len(x), x.device
 
-    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, model: Model, indices: Tensor) -> Answer:
         x, target = self.moved(self.x.index_select(0, indices), self.y.index_select(0, indices))
-        return model(x), target
+        return Answer(model(x), target)
 
 
 class Clouds:
@@ -71,12 +79,15 @@ class Clouds:
         self.x, self.y, self.coords, self.mask, self.moved = x, y, coords, mask, moved
         self.items, self.device = len(x), x.device
 
-    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
-        x, target, coords = self.moved(*(part.index_select(0, indices) for part in (self.x, self.y, self.coords)))
+    def predict(self, model: Model, indices: Tensor) -> Answer:
+        unmoved_ones = [part.index_select(0, indices) for part in (self.x, self.y, self.coords)]
+        x, target, coords = self.moved(*unmoved_ones)
         if self.mask is None:
-            return model(x, coords), target
+            return Answer(model(x, coords), target)
         mask = self.mask.index_select(0, indices)
-        return torch.where(mask[:, None], model(x, coords, mask).to(target.dtype), target), target
+        target = torch.where(mask[:, None], target, unmoved_ones[1])  # 0 in physical units, wherever the others went
+        prediction = torch.where(mask[:, None], model(x, coords, mask).to(target.dtype), target)
+        return Answer(prediction, target, mask.float().mean(1))
 
 
 class TeacherForced:
@@ -86,9 +97,9 @@ class TeacherForced:
         self.frames, self.history, self.moved = frames, history, moved
         self.items, self.device = len(frames), frames.device
 
-    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, model: Model, indices: Tensor) -> Answer:
         (chosen,) = self.moved(self.frames.index_select(0, indices))  # (b, t, *grid)
-        return model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1)[:, None]
+        return Answer(model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1)[:, None])
 
 
 class SingleWindows:
@@ -101,11 +112,11 @@ class SingleWindows:
         self.items, self.device = len(frames) * self.each, frames.device
         self.ahead = torch.arange(history + 1, device=self.device)
 
-    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, model: Model, indices: Tensor) -> Answer:
         first = indices // self.each * self.length + indices % self.each  # row of the window's first frame
         rows = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())
         (window,) = self.moved(rows.unflatten(0, (-1, self.history + 1)))
-        return model(window[:, : self.history]), window[:, self.history :]
+        return Answer(model(window[:, : self.history]), window[:, self.history :])
 
 
 class FreeRunning:
@@ -115,11 +126,11 @@ class FreeRunning:
         self.frames, self.history, self.moved = frames, history, moved
         self.items, self.device = len(frames), frames.device
 
-    def predict(self, model: Model, indices: Tensor) -> tuple[Tensor, Tensor]:
+    def predict(self, model: Model, indices: Tensor) -> Answer:
         (chosen,) = self.moved(self.frames.index_select(0, indices))
         target = chosen[:, self.history :]
         predicted = roll_out(model, chosen[:, : self.history], target.shape[1])
-        return predicted.flatten(0, 1)[:, None], target.flatten(0, 1)[:, None]
+        return Answer(predicted.flatten(0, 1)[:, None], target.flatten(0, 1)[:, None])
 
 
 def windows(frames: Tensor, history: int) -> Tensor:
