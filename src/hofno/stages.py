@@ -13,6 +13,7 @@ A run folder:
 from __future__ import annotations
 
 import tomllib
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +32,7 @@ from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
 from hofno.geometry import Grid, Points, check_modes, padded_shape
 from hofno.models.registry import build, check_arguments, check_geometry, parameter_counts
-from hofno.problems.base import Progress, ignore_progress
+from hofno.problems.base import Problem, Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
@@ -212,6 +213,7 @@ def evaluate_resolutions(
     """Score a finished run on its test functions sampled on other grids, as plain values."""
     resolutions = check_resolutions(spec, surrogate, resolutions)
     made, found = problem(spec.data.problem, spec.data.parameters), {}
+    _warn_of_other_functions(made, resolutions)
     # pairs have a random stream for each split, so that the test samples need no others beside them
     alone = {"data.train": 1, "data.valid": 1} if made.rollout is None else {}
     fine = None
@@ -236,6 +238,14 @@ def evaluate_resolutions(
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
     }
+
+
+def _warn_of_other_functions(made: Problem, resolutions: Sequence[int]) -> None:
+    """One warning where the errors at other resolutions are not those of one operator at more or fewer points."""
+    reasons = {resolution: made.differs_at(resolution) for resolution in resolutions}
+    for reason in filter(None, dict.fromkeys(reasons.values())):
+        told = ", ".join(str(resolution) for resolution, found in reasons.items() if found == reason)
+        warnings.warn(f"errors at resolution {told} are against other functions: {reason}", stacklevel=3)
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

@@ -70,6 +70,18 @@ def test_show_and_generate(hofno: Hofno, flow: Path) -> None:
     assert made.stdout.count("frames") == 6
 
 
+def test_generate_says_what_it_did(hofno: Hofno, flow: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOFNO_DATA", str(folder / "own store"))
+    more = ("--set", "data.train=8")
+    for arguments, words in (((), "written to"), ((), "read from"), (more, "written to"), (more, "read from")):
+        result = hofno("generate", flow, *arguments)
+        assert result.exit_code == 0, (result.output, result.exception)
+        (made,) = (folder / "own store").iterdir()
+        assert f"{words} {made}" in result.stdout.replace("\n", ""), (arguments, words)
+    assert "read from" in hofno("generate", flow).stdout
+    assert "written to" in hofno("generate", flow, "--force").stdout
+
+
 def test_a_whole_study(hofno: Hofno, flow: Path, folder: Path) -> None:
     done = hofno("run", flow, "--out", "out")
     assert done.exit_code == 0, (done.output, done.exception)

@@ -93,12 +93,21 @@ def test_other_data_write_nothing(hofno: Hofno, darcy: Path, folder: Path) -> No
 
 
 def test_a_problem_that_solves_on_its_own_grid(hofno: Hofno, folder: Path) -> None:
+    """Products alias on 16 points: the targets on 20 and 24 are other functions, which is told in one line."""
     assert hofno("train", "tiny.toml", "--out", "run").exit_code == 0
-    result = hofno("evaluate", "run", "--resolution", 20)
+    with pytest.warns(UserWarning, match="errors at resolution 20, 24 are against other functions: prod") as caught:
+        result = hofno("evaluate", "run", "--resolution", 20, "--resolution", 24)
+    assert len(caught) == 1
+    assert "\n" not in str(caught[0].message)
     assert result.exit_code == 0, (result.output, result.exception)
     own = storage.read_json(folder / "run" / "evaluation.json")
     found = storage.read_json(folder / "run" / "resolution.json")["resolutions"]
     assert found["16"]["metrics"] == own["metrics"]
+
+
+def test_the_same_functions_are_not_warned_of(hofno: Hofno, folder: Path) -> None:
+    assert hofno("train", "tiny.toml", "--out", "run", "--set", "data.resolution=18").exit_code == 0
+    assert hofno("evaluate", "run", "--resolution", 20).exit_code == 0  # warnings are errors here
 
 
 @pytest.mark.parametrize("normaliser", ["pixel", "column"])

@@ -91,3 +91,9 @@ def test_other_problems() -> None:
         hofno.read("poisson", "there")
     with pytest.raises(SpecError, match="did you mean 'train'"):
         hofno.read("pipe", "there", trian=3)
+
+
+@pytest.mark.parametrize("path", [3, None, b"there"])
+def test_a_path_that_is_none(path: Any) -> None:
+    with pytest.raises(SpecError, match="path is the name of a file or folder, a str or a Path; got"):
+        hofno.read("airfoil", path)

@@ -158,9 +158,10 @@ class TestStore:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twelve samples of six frames on 4 x 5 points as MATLAB 7.3 stores them."""
+    """Twelve samples of six frames on 5 x 5 points, of mean 0, as MATLAB 7.3 stores them."""
     path = tmp_path_factory.mktemp("mat") / "flow.mat"
-    u = np.random.default_rng(0).normal(size=(12, 4, 5, 6)).astype(np.float32)
+    u = np.random.default_rng(0).normal(size=(12, 5, 5, 6)).astype(np.float32)
+    u -= u.mean((1, 2), keepdims=True)
     with h5py.File(path, "w", userblock_size=512) as made:
         made["u"] = u.transpose()
     return path
@@ -172,7 +173,7 @@ class TestRead:
         assert (len(data.train), len(data.valid), len(data.test)) == (10, 0, 2)
         assert data.origin == "original"
         assert data.trajectories is not None
-        assert tuple(data.trajectories.shape) == (12, 6, 4, 5)
+        assert tuple(data.trajectories.shape) == (12, 6, 5, 5)
         assert torch.equal(data.test.x, data.trajectories[10:, :2])
         assert torch.equal(data.test.y, data.trajectories[10:, 2:])
         assert data.grid.periodic

@@ -116,6 +116,13 @@ def test_wrong_arguments(change: dict[str, object], text: str) -> None:
         GeoFNO(1, 1, (3, 3), **change)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_cloud_without_points(masked: bool) -> None:
+    mask = torch.ones(2, 0, dtype=torch.bool) if masked else None
+    with pytest.raises(ShapeError, match=r"at least one point in a cloud; got fields \(2, 2, 0\); leave it out"):
+        make()(*cloud(0), mask)
+
+
 def test_models_live_where_their_data_do() -> None:
     points = Points(count=9, low=(0.0, 0.0), high=(1.0, 1.0))
     check_geometry("geofno", points)

@@ -207,6 +207,11 @@ class TestFlows:
         with pytest.raises(SolverError, match=r"of 4 flows did not converge to 0.01 in 1 steps; raise max_steps"):
             small(max_steps=1).flows("train", 4)
 
+    def test_flows_that_fail_say_which_way_to_go(self) -> None:
+        for mach, words in ((0.8, "or lower mach, or lower amplitude"), (1e-4, r"or raise mach \(sound is far faster")):
+            with pytest.raises(SolverError, match=words):
+                small(max_steps=1, mach=mach).flows("train", 4)
+
     def test_candidates_that_fail_are_left_out_and_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Candidates 1 and 2 never converge: the split is 0, 3, 4, and a longer one starts with it."""
 

@@ -68,11 +68,17 @@ class TestCoefficient:
         assert np.abs(rows @ rows.T / rows.shape[1] - np.eye(600)).max() < 0.35
 
     def test_two_values_with_equal_chance(self) -> None:
-        x = np.concatenate([a.x for a in made(train=300).values()])
+        x = np.concatenate([a.x for a in made(train=300, scheme="finite_volume").values()])
         assert set(np.unique(x)) == {3.0, 12.0}
         assert x.mean() == pytest.approx(7.5, abs=0.2)
         other = np.concatenate([a.x for a in made(upper=2.0, lower=1.0).values()])
         assert set(np.unique(other)) == {1.0, 2.0}
+
+    def test_values_are_not_rounded_before_they_are_solved(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        solved: list[torch.Tensor] = []
+        monkeypatch.setattr(darcy, "solve_darcy", lambda a, scheme: solved.append(a) or a)
+        made(upper=0.7, lower=0.1)
+        assert set(torch.cat(solved).unique().tolist()) == {0.1, 0.7}
 
 
 class TestGenerate:
@@ -189,6 +195,16 @@ class TestGenerate:
         with pytest.raises(SolverError, match="train samples from 0 on: no"):
             made()
 
+    def test_a_meaningless_solution_says_where_and_what_to_do(self) -> None:
+        with pytest.raises(SolverError, match=r"^train samples from \d+ on: sample \d of the batch has no meaningful"):
+            made(upper=30.0, train=40)
+        assert made(upper=30.0, train=40, scheme="finite_volume")["train"].y.min() > 0
+
+    @pytest.mark.parametrize(("tau", "alpha"), [(0.01, 20.0), (1000.0, 20.0), (0.01, 1.01), (1000.0, 1.01)])
+    def test_fields_at_the_limits_of_the_law(self, tau: float, alpha: float) -> None:
+        x = made(tau=tau, alpha=alpha, scheme="finite_volume", train=20)["train"].x
+        assert (x == 12).mean() == pytest.approx(0.5, abs=0.1)
+
 
 class TestDescription:
     def test_published_strides(self) -> None:
@@ -207,7 +223,8 @@ class TestDescription:
 
     def test_bad_parameters(self) -> None:
         wrong = ({"upper": 0.0}, {"lower": -1.0}, {"scheme": "spectral"}, {"train": 0}, {"alpha": 1.0}, {"contrast": 4})
-        for change in wrong:
+        beyond = ({"upper": 1e7}, {"lower": 1e-7}, {"tau": 1e-3}, {"tau": 1e4}, {"alpha": 400.0})
+        for change in wrong + beyond:
             with pytest.raises(ValidationError):
                 problem(**change)
 
@@ -278,5 +295,9 @@ class TestReader:
         refused("'coeff' must be positive")
         write(tmp_path, 0, coeff, sol[:, :, :6])
         refused("'sol' is of shape")
+        write(tmp_path, 0, np.repeat(np.repeat(coeff, 2, 1), 2, 2)[:, :13, :13], sol)  # both are strided to 7 x 7
+        refused(r"'coeff' is of shape \(206, 13, 13\) and 'sol' is of shape \(206, 7, 7\)")
+        write(tmp_path, 0, coeff, sol[:100])
+        refused(r"'sol' is of shape \(100, 7, 7\)")
         scipy.io.savemat(path, {"coeff": coeff})
         refused("expected a variable 'sol'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import math
+import re
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +21,7 @@ from hofno import storage
 from hofno.errors import DataError, SolverError
 from hofno.problems import matfile, navier_stokes
 from hofno.problems.navier_stokes import CARD, PUBLISHED, NavierStokesFlow, read_published
+from hofno.problems.vorticity_checks import tail_share
 from hofno.solvers.vorticity import VorticitySolver
 
 SMALL: dict[str, Any] = {
@@ -204,6 +206,30 @@ class TestTrajectories:
             made.trajectories(folder=tmp_path)
         assert not list(tmp_path.iterdir())
 
+    def test_a_grid_that_is_too_coarse_warns_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 2))
+        with pytest.warns(UserWarning, match="does not resolve this flow") as caught:
+            flow(viscosity=1e-5, solver_resolution=32, samples=4, frames=20, step=0.05).trajectories()
+        assert len(caught) == 1  # of two groups
+        told = str(caught[0].message)
+        assert re.search(r"of frame 1\d is in the last tenth of the wavenumbers, expected at most 0.002; raise", told)
+        flow(solver_resolution=32).trajectories()  # warnings are errors here
+
+    def test_the_share_of_the_last_wavenumbers(self) -> None:
+        solver = flow(solver_resolution=32).solver()
+        k = solver.wavenumbers.abs().amax(-1)
+        modes = (1.0 / k**3).to(torch.complex128).expand(2, -1)
+        energy = (modes[0].abs() ** 2).numpy()
+        expected = energy[k.numpy() == 10].sum() / energy.sum()  # of 1..10
+        assert tail_share(modes, (k > 9).nonzero().flatten()) == pytest.approx(expected)
+        assert tail_share(0 * modes, torch.tensor([0])) == 0
+
+    def test_seeds_that_would_repeat_samples(self) -> None:
+        """2^32 + s is drawn as (s, 1): with it, sample 0 would be sample 1 of seed 0."""
+        assert flow(seed=2**32 - 1).seed == 2**32 - 1
+        with pytest.raises(ValidationError, match="less than 4294967296"):
+            flow(seed=2**32)
+
     def test_bad_parameters(self) -> None:
         with pytest.raises(ValidationError, match="multiple of resolution"):
             flow(resolution=12)
@@ -360,8 +386,9 @@ def _never(self: VorticitySolver, modes: torch.Tensor, time: float) -> torch.Ten
 
 @pytest.fixture
 def u() -> np.ndarray:
-    """n = 3 samples, h = 4, w = 5, T = 2, in the axes of the original files: (n, h, w, T)."""
-    return np.random.default_rng(0).normal(size=(3, 4, 5, 2))
+    """n = 3 samples, h = w = 5, T = 2, in the axes of the original files: (n, h, w, T); means are 0."""
+    drawn = np.random.default_rng(0).normal(size=(3, 5, 5, 2))
+    return drawn - drawn.mean((1, 2), keepdims=True)
 
 
 def write_v73(path: Path, u: np.ndarray, **options: Any) -> Path:
@@ -390,7 +417,7 @@ class TestReader:
     @staticmethod
     def check(found: np.ndarray, u: np.ndarray) -> None:
         assert found.dtype == np.float32
-        assert found.shape == (3, 2, 4, 5)
+        assert found.shape == (3, 2, 5, 5)
         assert found.flags.c_contiguous
         for sample, frame, i, j in np.ndindex(found.shape):
             assert found[sample, frame, i, j] == np.float32(u[sample, i, j, frame])
@@ -434,6 +461,38 @@ class TestReader:
             with pytest.raises(DataError, match=message):
                 read_published(path)
 
+    @pytest.mark.parametrize("viscosity", [1e-3, 1e-5])
+    @pytest.mark.filterwarnings("ignore:the solver's grid does not resolve")
+    def test_axes_in_another_order(self, viscosity: float, tmp_path: Path) -> None:
+        """Samples, x, y and frames of one flow: as released, and in every order that can be told from it."""
+        given = {"viscosity": viscosity, "resolution": 16, "solver_resolution": 32, "samples": 9, "step": 0.05}
+        frames = flow(**given, frames=16).trajectories()  # (n, T, h, w)
+        axes = dict(zip("nthw", range(4), strict=True))
+        path = tmp_path / "ns.mat"
+
+        def written(order: str) -> Path:
+            scipy.io.savemat(path, {"u": frames.transpose([axes[name] for name in order])})
+            return path
+
+        assert np.array_equal(read_published(written("nhwt")), frames)
+        for order, words in (
+            ("hwnt", r"got shape \(16, 16, 9, 16\), where x and y differ"),
+            ("tnhw", "where x and y differ"),
+            ("nthw", "where means over x and y are up to"),
+            ("nhtw", "where means over x and y are up to"),
+            ("twhn", r"as with axes \(frames, y, x, samples\)"),
+            ("thwn", "samples follow each other in time"),
+        ):
+            with pytest.raises(DataError, match=words) as caught:
+                read_published(written(order))
+            assert "expected 'u' with axes (samples, x, y, frames)" in str(caught.value)
+            assert "\n" not in str(caught.value)
+
+    def test_one_sample_one_frame_and_fields_of_zeros_are_read(self, tmp_path: Path) -> None:
+        for shape in ((1, 4, 4, 3), (3, 4, 4, 1), (2, 4, 4, 2)):
+            scipy.io.savemat(tmp_path / "ns.mat", {"u": np.zeros(shape)})
+            assert read_published(tmp_path / "ns.mat").size == np.prod(shape)
+
     def test_hdf5_that_points_elsewhere(self, u: np.ndarray, tmp_path: Path) -> None:
         other = write_v73(tmp_path / "other.mat", u)
         raw = tmp_path / "raw.bin"
@@ -464,7 +523,7 @@ class TestReader:
             file["other"] = u.T
         refused("expected a variable 'u'")
         with h5py.File(path, "w") as file:
-            file.create_dataset("u", u.T.shape, "f8", chunks=(1, 5, 4, 3))[0] = 1.0
+            file.create_dataset("u", u.T.shape, "f8", chunks=(1, 5, 5, 3))[0] = 1.0
         refused("not stored in full")
         with h5py.File(path, "w") as file:
             file.create_dataset("u", (50, 64, 64, 10**9), "f8")

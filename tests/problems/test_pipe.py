@@ -97,6 +97,18 @@ class TestSamples:
         other = better.fields(draws[:1], better.solver())[1][:, 0]
         assert float((u[:1] - other).norm() / other.norm()) < 2e-4
 
+    def test_the_most_that_is_taken_is_resolved(self) -> None:
+        height, slope = 5.0, 10.0
+        with pytest.raises(ValidationError):
+            Pipe(height=1.01 * height, slope=1.01 * slope)
+        coarse, fine = (
+            Pipe(cells=cells, modes=modes, height=height, slope=slope, resolution=33, train=3, valid=1, test=1)
+            for cells, modes in ((128, 24), (192, 32))
+        )
+        found, expected = (part.generate(ignore_progress)["train"].y.reshape(3, -1) for part in (coarse, fine))
+        apart = np.linalg.norm(found - expected, axis=1) / np.linalg.norm(expected, axis=1)
+        assert 1e-4 < apart.max() < 0.01
+
     def test_all_stations_are_found(self) -> None:
         """Stored points are stations of the solver, whatever the stride and the halved elements at both ends."""
         for resolution in (3, 5, 9, 17):
@@ -168,7 +180,8 @@ class TestSamples:
             made()
 
     def test_bad_parameters(self) -> None:
-        for change in ({"resolution": 8}, {"cells": 18}, {"viscosity": 0}, {"height": -1}, {"modes": 2}, {"width": 1}):
+        wrong = ({"resolution": 8}, {"cells": 18}, {"viscosity": 0}, {"height": -1}, {"modes": 2}, {"width": 1})
+        for change in (*wrong, {"height": 5.1}, {"slope": 10.1}, {"seed": 2**32}):
             with pytest.raises(ValidationError):
                 problem(**change)
         with pytest.raises(ValidationError, match="one of 129, 65, 33, 17, 9, 5, points at ends of the 128 elements"):

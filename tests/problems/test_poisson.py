@@ -149,6 +149,47 @@ class TestSampler:
         np.testing.assert_allclose(plain.y, exact.y, atol=1e-7)
         np.testing.assert_array_equal(plain.x, exact.x)
 
+    @pytest.mark.parametrize("resolution", [18, 33, 34, 64])
+    @pytest.mark.parametrize("degree", [1, 2])
+    def test_dealiasing_on_fine_grids(self, resolution: int, degree: int) -> None:
+        """Nothing aliases there: the same targets with and without."""
+        plain, exact = (make(degree=degree, resolution=resolution, dealias=d)["train"].y for d in (False, True))
+        assert plain.shape[-1] == resolution
+        np.testing.assert_allclose(plain, exact, rtol=0, atol=1e-7)
+
+    def test_steep_decay_keeps_the_deviation_or_is_refused(self) -> None:
+        x = Poisson(degree=1, train=60, valid=1, test=1, decay=4.2).generate(ignore_progress)["train"].x
+        np.testing.assert_allclose(x.std((-2, -1), ddof=1), 1, atol=0.01)
+        with pytest.raises(SpecError, match=r"fields of decay=5 have a deviation of some .*: lower decay") as caught:
+            problem("poisson", {"decay": 5.0})
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("changes", "at", "words"),
+        [
+            ({"degree": 1}, 32, ""),
+            ({"degree": 2, "resolution": 17}, 34, ""),
+            ({"degree": 5, "resolution": 16}, 32, "products of degree 5 alias on 40 points or fewer"),
+            ({"degree": 5, "resolution": 32}, 16, "products of degree 5 alias on 40 points or fewer"),
+            ({"degree": 5, "resolution": 41}, 82, ""),
+            ({"degree": 5, "resolution": 16}, 16, ""),
+            ({"degree": 2, "resolution": 16, "dealias": True}, 32, ""),
+            ({"degree": 1, "grid": "published"}, 31, "every grid has targets of its own"),
+            ({"degree": 1, "grid": "published"}, 16, ""),
+        ],
+    )
+    def test_what_other_resolutions_hold(self, changes: dict[str, Any], at: int, words: str) -> None:
+        """What a problem says of its targets at another resolution, and what they are there."""
+        given = Poisson(**{**SMALL, **changes})
+        told = given.differs_at(at)
+        assert words in told if words else told == ""
+        coarse, fine = sorted((given.resolution, at))
+        shift = int(given.grid == "published")
+        step = (fine - shift) // (coarse - shift)
+        one, other = (make(**{**changes, "resolution": n})["test"].y for n in (coarse, fine))
+        apart = np.linalg.norm(one - other[..., ::step, ::step]) / np.linalg.norm(one)
+        assert (apart > 0.02) if words else (apart < 0.02)
+
     def test_the_published_grid(self) -> None:
         """linspace(0, 1, n): the first and the last point are the same place of the torus."""
         published, periodic = (make(grid=grid, degree=1)["train"].x for grid in ("published", "periodic"))

@@ -14,8 +14,10 @@ from scipy.interpolate import CubicSpline
 from torch import Tensor
 
 from hofno.errors import ShapeError, SolverError
+from hofno.problems.darcy import Darcy
 from hofno.solvers.darcy import Scheme, solve_darcy, spline_matrices
 from hofno.solvers.elliptic import FivePoint
+from hofno.solvers.multigrid import dense
 
 SCHEMES: tuple[Scheme, ...] = ("finite_volume", "published")
 
@@ -183,6 +185,50 @@ def test_published_conductances_may_be_negative() -> None:
     assert float(FivePoint.of_nodes(to_nodes @ a @ to_nodes.mT).rows.min()) < -1
     expected = torch.from_numpy(direct_published(a[0].numpy()))
     assert difference(solve_darcy(a, "published")[0], expected) < 1e-9
+
+
+def sampled(upper: float, n: int, count: int) -> Tensor:
+    """Coefficients of the benchmark."""
+    given = Darcy(upper=upper, solver_resolution=n, resolution=n)
+    draws = torch.from_numpy(np.stack([given.draws(0, sample) for sample in range(count)]))
+    return torch.where(given.field(draws) >= 0, upper, 3.0).double()
+
+
+@pytest.mark.parametrize("n", [13, 22, 43])
+def test_published_solutions_without_meaning_are_refused(n: int) -> None:
+    """At a contrast of 10 up to 170 times too large; what passes is within the error of such a grid."""
+    refusals: list[str] = []
+    for a in sampled(30.0, n, 60):
+        try:
+            found = solve_darcy(a[None], "published")
+        except SolverError as error:
+            refusals.append(str(error))
+            continue
+        assert difference(found, solve_darcy(a[None], "finite_volume")) < (0.7 if n == 13 else 0.3)
+    assert 10 < len(refusals) < 30
+    assert all("take scheme='finite_volume', less contrast" in told for told in refusals)
+
+
+def test_a_matrix_that_is_only_just_positive_definite_is_refused() -> None:
+    """All directions have positive energy, and u is hundreds of times what the equation allows."""
+    a = sampled(30.0, 13, 60)
+    to_nodes, _ = spline_matrices(13)
+    smallest = torch.linalg.eigvalsh(dense(FivePoint.of_nodes(to_nodes @ a @ to_nodes.mT)))[:, 0]
+    near = int(torch.where(smallest > 0, smallest, math.inf).argmin())
+    assert 0 < float(smallest[near]) < 0.01
+    with pytest.raises(SolverError, match="sample 0 of the batch has no meaningful solution"):
+        solve_darcy(a[near : near + 1], "published")
+
+
+def test_the_published_contrast_is_solved() -> None:
+    a = sampled(12.0, 43, 100)
+    assert difference(solve_darcy(a, "published"), solve_darcy(a, "finite_volume")) < 0.03
+
+
+def test_a_constant_coefficient_is_solved_on_any_grid() -> None:
+    """It comes nearest to the bound max|f| / (4 pi a) beyond which solutions are refused: 0.926 of it."""
+    for n in (4, 5, 9, 40):
+        assert 0.6 < float(solve_darcy(torch.full((1, n, n), 2.0), "published").max()) * 8 * math.pi < 0.95
 
 
 def test_an_unknown_scheme() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError, SolverError
-from hofno.solvers.elliptic import FivePoint, conjugate_gradients
+from hofno.solvers.elliptic import FivePoint, IndefiniteError, conjugate_gradients
 from hofno.solvers.multigrid import VCycle, dense
 
 
@@ -104,6 +104,17 @@ class TestConjugateGradients:
         operator, f = random_operator(1, 32, 32), torch.rand(1, 32, 32, dtype=torch.float64)
         counts = [conjugate_gradients(operator, f, VCycle(operator), t).iterations for t in (1e-3, 1e-6, 1e-12)]
         assert counts[0] < counts[1] < counts[2]
+
+    def test_a_matrix_that_is_not_positive_definite(self) -> None:
+        """One negative conductance of the second field: its solution exists, and is the top of no energy."""
+        operator, f = random_operator(3, 9, 7), torch.rand(3, 9, 7, dtype=torch.float64)
+        operator.rows[1, 4, 3] = -20.0
+        broken = FivePoint(operator.rows, operator.columns)
+        assert [float(torch.linalg.eigvalsh(part)[0]) > 0 for part in dense(broken)] == [True, False, True]
+        for precondition in (jacobi(random_operator(3, 9, 7)), VCycle(broken)):
+            with pytest.raises(IndefiniteError, match="matrix of sample 1 of the batch is not positive") as caught:
+                conjugate_gradients(broken, f, precondition)
+            assert caught.value.sample == 1
 
     def test_failures(self) -> None:
         operator, f = random_operator(2, 16, 16), torch.rand(2, 16, 16, dtype=torch.float64)

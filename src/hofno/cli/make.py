@@ -25,13 +25,15 @@ def generate(
     from hofno.data.moments import moments
     from hofno.data.ondisk import pieces_of
     from hofno.data.store import data_folder, generate_again, store_folder
+    from hofno.problems.registry import problem
     from hofno.train.show import choose_show
 
     read = load_spec(spec, settings)
     stages.check(read)
     name, parameters = read.data.problem, read.data.parameters
     folder = data_folder(name, parameters, store_folder())
-    stored, progress = folder.exists() and not force, progress_on(choose_show(True))
+    stored = not force and problem(name, parameters).is_kept(folder)
+    progress = progress_on(choose_show(True))
     if force:
         data = generate_again(name, parameters, store_folder(), progress, read.device)
     else:

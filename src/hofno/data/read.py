@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
         options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test; for darcy: resolution,
             train, valid, test; for plasticity: form, train, valid, test; for the others: train, valid, test.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise SpecError(f"path is the name of a file or folder, a str or a Path; got {path!r}; give such a one")
     if problem not in READERS:
         raise SpecError(f"there is no reader of original files for {problem!r}; there are: {', '.join(READERS)}")
     defaults = {name: value.default for name, value in inspect.signature(READERS[problem]).parameters.items()}

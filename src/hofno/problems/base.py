@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from hofno.geometry import Geometry
 from hofno.problems.symmetry import Symmetry
 
+SEEDS = 2**32
+"""Seeds there are: a larger one takes two words of a random stream's key and so repeats samples of a smaller one."""
+
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, done, total) while data are generated."""
 
@@ -69,7 +72,7 @@ class Problem(BaseModel):
     train: int = Field(1000, ge=1, description="training samples")
     valid: int = Field(100, ge=1, description="validation samples, from a stream of their own")
     test: int = Field(200, ge=1, description="test samples, never used for choices")
-    seed: int = Field(0, ge=0, description="seed of all random draws")
+    seed: int = Field(0, ge=0, lt=SEEDS, description="seed of all random draws, below 2^32")
 
     @property
     def grid_geometry(self) -> Geometry:
@@ -118,6 +121,14 @@ class Problem(BaseModel):
     def identity(self) -> dict[str, Any]:
         """What makes the numbers of one sample, by which stored data are found."""
         return self.parameters()
+
+    def is_kept(self, folder: Path) -> bool:
+        """Whether all data are in their folder of the store, so that nothing is left to make."""
+        return folder.exists()
+
+    def differs_at(self, resolution: int) -> str:
+        """Why samples at this resolution are other functions than those at the problem's own; empty if they are not."""
+        return ""
 
     def memory_bytes(self) -> int:
         """Bytes the finished data take, so that a run can be refused before it starts."""

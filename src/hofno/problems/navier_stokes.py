@@ -31,11 +31,13 @@ from torch import Tensor
 from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import Problem, Progress, Rollout, Trajectories, ignore_progress
+from hofno.problems.base import SEEDS, Problem, Progress, Rollout, Trajectories, ignore_progress
+from hofno.problems.groups import too_little_memory
 from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
 from hofno.problems.matfile import read_mat
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
+from hofno.problems.vorticity_checks import ResolutionWatch, check_axes
 from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
 from hofno.solvers.vorticity import VorticitySolver
 from hofno.storage.files import temporary_beside
@@ -68,6 +70,9 @@ Known flaws
   ours 4.8e-9, 1.5e-8, 1.3e-6 in float64 and 5.5e-6, 1.2e-5, 4.6e-5 in float32; the published scheme
   2.4e-5, 1.2e-4, 7.3e-4 in float64 and 3.8e-4, 1.6e-3, 1.2e-2 in float32, in which its script runs, all on a CPU
   (`results/checks/navier_stokes_precision.json`).
+- The 256 x 256 solver is fine enough by far at ν = 1e-3 and 1e-4, and just so at 1e-5: 1e-5 of the enstrophy is in the
+  last tenth of its wavenumbers at t = 20 (up to 3e-5 in three samples; 4e-4 on 128 points, 1e-2 on 64, whose frames are
+  off by 1 to 6 % and 5 to 20 %). A solver grid with more than 2e-3 there warns.
 - Another device, version or count of threads rounds differently. An interrupted or extended generation does not.
 """
 
@@ -95,7 +100,7 @@ class NavierStokesFlow(BaseModel):
     resolution: int = Field(64, ge=4, description="points on each axis of a frame")
     solver_resolution: int = Field(256, ge=4, description="points on each axis while solving")
     frames: int = Field(20, ge=1, description="frames, at t = 1, 2, ...")
-    seed: int = Field(0, ge=0, description="seed of the initial fields")
+    seed: int = Field(0, ge=0, lt=SEEDS, description="seed of the initial fields, below 2^32")
     step: float = Field(5e-3, gt=0, le=1, description="largest time step of the solver")
     precision: Literal["float64", "float32"] = Field("float64", description="arithmetic of the solver")
 
@@ -173,7 +178,7 @@ class NavierStokesFlow(BaseModel):
     ) -> None:
         """Put every sample into `frames`: finished parts from the folder, the rest (or all) from the solver."""
         old, made = parts_in(folder), set[Path]()
-        parts = {} if again else old
+        parts, watch = {} if again else old, ResolutionWatch(solver)
         group, start, total = self._group(solver), 0, self.samples * self.frames
         while start < self.samples:
             if start in parts:
@@ -184,7 +189,7 @@ class NavierStokesFlow(BaseModel):
                 continue
             stop = min([start - start % group + group, self.samples, *(other for other in parts if other > start)])
             try:
-                for index, frame in enumerate(self._simulate(start, stop, group, solver)):
+                for index, frame in enumerate(self._simulate(start, stop, group, solver, watch)):
                     frames[start:stop, index] = frame
                     progress("generate", start * self.frames + (stop - start) * (index + 1), total)
             except torch.OutOfMemoryError:
@@ -200,7 +205,9 @@ class NavierStokesFlow(BaseModel):
                 drop_replaced(old, made, stop)
             start = stop
 
-    def _simulate(self, start: int, stop: int, group: int, solver: VorticitySolver) -> Iterator[np.ndarray]:
+    def _simulate(
+        self, start: int, stop: int, group: int, solver: VorticitySolver, watch: ResolutionWatch
+    ) -> Iterator[np.ndarray]:
         """Yield frame after frame of samples start..stop-1, which lie in one group, (b, resolution, resolution)."""
         stride = self.solver_resolution // self.resolution
         wanted = slice(start % group, start % group + stop - start)
@@ -213,6 +220,7 @@ class NavierStokesFlow(BaseModel):
             except SolverError as error:
                 first = start - start % group
                 raise SolverError(f"frame {index + 1} of the batch from sample {first} on: {error}") from None
+            watch.look(modes, index + 1)
             yield solver.field_of(modes)[wanted, ::stride, ::stride].float().cpu().numpy()
 
     def _group(self, solver: VorticitySolver) -> int:
@@ -369,6 +377,9 @@ class NavierStokes(Problem):
     def identity(self) -> dict[str, Any]:
         return self.flow.model_dump(exclude={"samples"})
 
+    def is_kept(self, folder: Path) -> bool:
+        return is_complete(folder, self.flow.samples)
+
     def simulate(self, progress: Progress, folder: Path | None, device: str, again: bool = False) -> Trajectories:
         frames = self.flow.trajectories(device, progress, folder, again)
         train, test, valid = slice(self.train), slice(self.train, self.samples), slice(self.samples, None)
@@ -381,12 +392,9 @@ def read_published(path: str | Path) -> np.ndarray:
 
     Axis h is x and axis w is y; frame 0 is t = 1.
     """
-    return read_mat(Path(path), "u", order=(0, 3, 1, 2))
+    return check_axes(Path(path), read_mat(Path(path), "u", order=(0, 3, 1, 2)))
 
 
 def _too_little(solver: VorticitySolver, free: int) -> SolverError:
-    needed = gibibytes(solver.bytes_per_field())
-    return SolverError(
-        f"one sample at solver_resolution={solver.resolution} needs {needed} on {solver.device} and "
-        f"{gibibytes(free)} are free; free some memory, lower solver_resolution or choose another device"
-    )
+    size, each = f"at solver_resolution={solver.resolution}", solver.bytes_per_field()
+    return too_little_memory(size, each, solver.device, free, lower="solver_resolution")

@@ -83,6 +83,16 @@ class FivePoint:
         return ends + sides.sum(-1)
 
 
+class IndefiniteError(SolverError):
+    """A matrix that is not positive definite, so that conjugate gradients mean nothing; `sample` is its place."""
+
+    def __init__(self, sample: int) -> None:
+        super().__init__(
+            f"the matrix of sample {sample} of the batch is not positive definite; conductances must be positive"
+        )
+        self.sample = sample
+
+
 @dataclass(frozen=True)
 class Solution:
     """u (b, n, m), its relative residual ||f - A u|| / ||f|| (b,), and the iterations that the slowest field took."""
@@ -99,7 +109,7 @@ def conjugate_gradients(
     tolerance: float = 1e-9,
     most_iterations: int = 200,
 ) -> Solution:
-    """Solve A u = source.
+    """Solve A u = source. A direction p with p.A p < 0 is an error: there A is not positive definite.
 
     Args:
         operator: A, in float64.
@@ -120,18 +130,21 @@ def conjugate_gradients(
     p = precondition(r)
     rz, zero = dot(r, p), torch.zeros_like(goal)
     active, iterations = dot(r, r) > goal, 0
+    indefinite = torch.zeros_like(active)
     for iterations in range(1, most_iterations + 1):
         q = operator.apply(p)
-        step = torch.where(active, rz / dot(p, q), zero)[:, None, None]
+        energy = dot(p, q)
+        indefinite |= active & (energy < 0)
+        step = torch.where(active, rz / energy, zero)[:, None, None]
         u.addcmul_(step, p)
         r.addcmul_(step, q, value=-1)
-        active = dot(r, r) > goal
+        active = (dot(r, r) > goal) & ~indefinite
         if iterations % check_every == 0 and not bool(active.any()):
             break
         z = precondition(r)
         before, rz = rz, dot(r, z)
         p.mul_(torch.where(active, rz / before, zero)[:, None, None]).add_(z)
-    return Solution(u, _checked_residual(operator, u, source, tolerance, iterations), iterations)
+    return Solution(u, _checked_residual(operator, u, source, indefinite, tolerance, iterations), iterations)
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
@@ -139,19 +152,23 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     return torch.linalg.vecdot(x.flatten(1), y.flatten(1))
 
 
-def _checked_residual(operator: FivePoint, u: Tensor, source: Tensor, tolerance: float, iterations: int) -> Tensor:
+def _checked_residual(
+    operator: FivePoint, u: Tensor, source: Tensor, indefinite: Tensor, tolerance: float, iterations: int
+) -> Tensor:
     """The true relative residual; rounding may leave it a little above the one that the iteration follows."""
     left = source - operator.apply(u)
     size = dot(source, source).sqrt()
     residual = torch.where(size > 0, dot(left, left).sqrt() / size, size)
-    bad = ~(residual <= 3 * tolerance)
+    bad = indefinite | ~(residual <= 3 * tolerance)
     if bool(bad.any()):
         worst = int(bad.nonzero()[0])
+        if bool(indefinite[worst]):
+            raise IndefiniteError(worst)
         found = float(residual[worst])
         if not bool(operator.diagonal[worst].isfinite().all() & source[worst].isfinite().all()):
             raise SolverError(f"the coefficient or source of sample {worst} of the batch is not finite; repair it")
         raise SolverError(
             f"sample {worst} of the batch has relative residual {found:.3g} after {iterations} iterations, expected "
-            f"{tolerance:g}; the coefficient must be positive, with less contrast, or raise the tolerance"
+            f"{tolerance:g}; its coefficient has too much contrast: lower that"
         )
     return residual
