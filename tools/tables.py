@@ -174,11 +174,12 @@ def one_frame() -> str:
     for viscosity in published.NAVIER_STOKES_VISCOSITIES:
         power = f"1e{round(math.log10(viscosity))}"
         results = read(f"paper/ns_table1_{power}")
-        theirs = {row["order"]: row for row in published.navier_stokes_one_frame(viscosity) if row["order"]}
-        found = {1 if run["label"] == "FNO" else int(run["label"][-1]): run for run in results["runs"]}
-        for order, run in sorted(found.items()):
+        found = {run["label"]: run for run in results["runs"]}
+        for theirs in published.navier_stokes_one_frame(viscosity):
+            if (run := found.get(theirs["label"])) is None:
+                continue
             measured = [run["metrics"][key] for key in ("one_step_mse", "one_step_rel_l2", "rollout")]
-            printed = [theirs[order][key] for key in ("mse", "rel_l2", "rollout")]
+            printed = [theirs[key] for key in ("mse", "rel_l2", "rollout")]
             pairs = [number(value, 2) for pair in zip(printed, measured, strict=True) for value in pair]
             rows.append([power, run["label"], str(run["epochs"]), *pairs])
         remarks.append(f"{power}: {results['remark']} {seconds_of(results)}\n")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Grid, Mesh, Points, grid_coordinates
-from hofno.models import GeoFNO
+from hofno.models import GeoFNO, PointHO
 from hofno.models.geofno import Deformation
 from hofno.models.registry import check_geometry
 from hofno.transforms import fourier
@@ -121,6 +121,8 @@ def test_a_cloud_without_points(masked: bool) -> None:
     mask = torch.ones(2, 0, dtype=torch.bool) if masked else None
     with pytest.raises(ShapeError, match=r"at least one point in a cloud; got fields \(2, 2, 0\); leave it out"):
         make()(*cloud(0), mask)
+    with pytest.raises(ShapeError, match=r"at least one point in a cloud; got fields \(2, 2, 0\); leave it out"):
+        PointHO(2, 1, width=8, depth=1)(*cloud(0), mask)
 
 
 def test_models_live_where_their_data_do() -> None:

@@ -14,7 +14,7 @@ from hofno.data.dataset import Split
 from hofno.errors import ShapeError, SpecError
 from hofno.evaluation import score
 from hofno.problems.symmetry import Channels, mirror
-from hofno.train.losses import LOSSES, loss_at_points
+from hofno.train.losses import LOSSES, loss_of
 from hofno.train.tasks import Clouds
 
 COUNTS = [20, 13, 17, 20, 9, 15, 20, 11, 16, 18]
@@ -103,7 +103,7 @@ def test_the_mean_square_of_a_ragged_batch_is_the_one_that_is_reported() -> None
     )
     prediction, target, share = task.predict(surrogate.model, torch.arange(6))
     assert share is not None
-    loss = loss_at_points("mse", prediction, target, *surrogate.targets.shaped(1), share)
+    loss = loss_of("mse", prediction, target, *surrogate.targets.shaped(1), share)
     assert float(loss.detach()) == pytest.approx(evaluate(surrogate, data.train)["mse_standardised"], rel=1e-4)
 
 

@@ -97,7 +97,7 @@ def _made(
     folder = data_folder(problem, parameters, store)
     if again:
         storage.remove_damaged(folder)
-    elif folder.exists():
+    elif made.is_kept(folder):
         try:
             return _stored(made, folder, storage.verify_folder(folder))
         except CheckpointError as error:
@@ -120,7 +120,7 @@ def _too_large(made: Problem, store: Path | None, again: bool) -> bool:
             f"these data need about {gibibytes(3 * size)} of memory and {gibibytes(free)} are free; ask for fewer "
             "samples or a lower resolution, or give a store to make them on disk"
         )
-    is_there = not again and data_folder(made.name, made.parameters(), store).exists()
+    is_there = not again and made.is_kept(data_folder(made.name, made.parameters(), store))
     if not is_there and not storage.disk_has_room(store, 2 * size):
         raise SpecError(
             f"these data need more memory than is free, or {gibibytes(2 * size)} on the disk of {store}; free some "

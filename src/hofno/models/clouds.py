@@ -15,6 +15,8 @@ def check_cloud(x: Tensor, coords: Tensor, mask: Tensor | None, channels: int, d
             f"expected fields (batch, {channels} channels, points); got shape {tuple(x.shape)}; "
             "coordinates are the second argument and not counted"
         )
+    if x.shape[2] == 0:
+        raise ShapeError(f"expected at least one point in a cloud; got fields {tuple(x.shape)}; leave it out")
     if coords.shape != (x.shape[0], dims, x.shape[2]):
         raise ShapeError(
             f"expected coords {(x.shape[0], dims, x.shape[2])}, one row for each of {told_by}; got "

@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import SpecError
 from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, choose
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.parts import MLP
@@ -186,5 +186,3 @@ class GeoFNO(nn.Module):
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""
         check_cloud(x, coords, mask, self.in_channels, len(self.modes), f"modes={self.modes}")
-        if x.shape[2] == 0:
-            raise ShapeError(f"expected at least one point in a cloud; got fields {tuple(x.shape)}; leave it out")

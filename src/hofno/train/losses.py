@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from hofno.train.gradient_loss import rel_l2_gradient
@@ -36,24 +37,32 @@ def rel_l2(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Ten
     return (error / size.clamp_min(1e-12)).mean()
 
 
-def mse(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    return (prediction - target).square().mean()
+MEANS: dict[str, Callable[[Tensor], Tensor]] = {"mse": torch.square, "mae": torch.abs}
+"""Losses that are means: what they are means of."""
 
 
-def mae(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    return (prediction - target).abs().mean()
+def _mean(of: Callable[[Tensor], Tensor]) -> Loss:
+    def loss(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        return of(prediction - target).mean()
+
+    return loss
 
 
-LOSSES: dict[str, Loss] = {"rel_l2": rel_l2, "mse": mse, "mae": mae, "rel_l2_gradient": rel_l2_gradient}
+LOSSES: dict[str, Loss] = {
+    "rel_l2": rel_l2,
+    "rel_l2_gradient": rel_l2_gradient,
+    **{name: _mean(of) for name, of in MEANS.items()},
+}
 
 
-def loss_at_points(loss: str, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, share: Tensor) -> Tensor:
-    """The loss of clouds (b, c, N) of whose points a share (b,) is there; at the others both are 0 in physical units.
+def loss_of(
+    loss: str, prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, share: Tensor | None = None
+) -> Tensor:
+    """The loss by this name. Of clouds (b, c, N) a share (b,) of the points may be all that is there.
 
-    Relative errors do not see those, and means are over the points that are there.
+    At the others both are 0 in physical units. Relative errors do not see those, and means are over the points that
+    are there.
     """
-    if loss in RELATIVE:
+    if share is None or loss not in MEANS:
         return LOSSES[loss](prediction, target, mean, std)
-    errors = prediction - target
-    errors = errors.square() if loss == "mse" else errors.abs()
-    return (errors.flatten(1).mean(1) / share).mean()
+    return (MEANS[loss](prediction - target).flatten(1).mean(1) / share).mean()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.spec import TrainSpec
-from hofno.train.losses import LOSSES, in_own_units, loss_at_points
+from hofno.train.losses import in_own_units, loss_of
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
 from hofno.train.tasks import Task
@@ -73,7 +73,7 @@ class Step:
             p.grad = None
         with autocast(self.policy, self.device):
             prediction, target, share = self.task.predict(self.forward, indices)
-        loss = self._loss(prediction.float(), target, share)
+        loss = loss_of(self.spec.loss, prediction.float(), target, *self.scale, share)
         loss.backward()
         if self.spec.clip > 0.0:
             nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
@@ -84,11 +84,6 @@ class Step:
                 averages, weights = list(self.average.values()), [live[k] for k in self.average]
                 torch._foreach_lerp_(averages, weights, 1.0 - self.spec.ema)  # pyright: ignore[reportPrivateImportUsage]
         self.loss_sum += loss.detach().double() * len(indices)
-
-    def _loss(self, prediction: Tensor, target: Tensor, share: Tensor | None) -> Tensor:
-        if share is None:
-            return LOSSES[self.spec.loss](prediction, target, *self.scale)
-        return loss_at_points(self.spec.loss, prediction, target, *self.scale, share)
 
     def _capture(self) -> None:
         """Record `_run` once on a side stream, leaving weights, optimiser, averages and random numbers as they were."""
