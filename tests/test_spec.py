@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hofno import spec as specs
-from hofno.errors import SpecError
+from hofno import stages
+from hofno.errors import HofnoError, SpecError
 from hofno.models.registry import MODELS, arguments_of, check_arguments
 from hofno.spec import Spec
 
@@ -238,3 +240,24 @@ def test_every_shipped_spec_describes_runs_that_can_be(path: Path) -> None:
     assert spec.title
     for member, _ in spec.members():
         check(specs.override(member, {"device": "cpu"}))
+
+
+@pytest.mark.parametrize(
+    ("problem", "model", "text"),
+    [
+        ("elasticity", {"name": "transolver", "projection": "conv"}, "projection='conv' needs a grid of 2 axes"),
+        ("elasticity", {"name": "deeponet_points", "points": 100}, "expected 100 points in a fixed order"),
+        ("elasticity", {"name": "pointho", "dims": 3}, "model.dims=3 asks for 3 spatial axes; the data have 2"),
+        ("darcy", {"name": "unet", "dims": 1}, "set model.dims=2"),
+        ("darcy", {"name": "uno", "modes": [40, 40]}, "between grids of"),
+    ],
+)
+def test_a_model_that_cannot_take_the_data_fails_early(problem: str, model: dict[str, object], text: str) -> None:
+    with pytest.raises(HofnoError, match=re.escape(text)):
+        stages.check(specs.parse({"data": {"problem": problem}, "model": model}))
+
+
+def test_an_optimiser_of_matrices_needs_some() -> None:
+    values = {"data": {"problem": "darcy"}, "model": {"name": "unet"}, "train": {"optimiser": "muon"}}
+    with pytest.raises(SpecError, match=r"is for matrices inside of blocks.*UNet has none; use 'adamw'"):
+        stages.check(specs.parse(values))

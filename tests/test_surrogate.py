@@ -147,7 +147,7 @@ class TestFolder:
         for change, error in (
             (lambda d: d.pop("grid"), CheckpointError),
             (lambda d: d.update(grid=3), CheckpointError),
-            (lambda d: d.update(model="unet"), SpecError),
+            (lambda d: d.update(model="vnet"), SpecError),
             (lambda d: d["arguments"].update(colour=3), SpecError),
             (lambda d: d["arguments"].update(width=7), CheckpointError),
             (lambda d: d["arguments"].update(depth=2), CheckpointError),

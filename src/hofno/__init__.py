@@ -44,6 +44,7 @@ _HOMES = {
     "from_trajectories": "hofno.data",
     "generate": "hofno.data",
     "load": "hofno.surrogate",
+    "models": "hofno.models",
     "parameter_counts": "hofno.models",
     "read": "hofno.data",
 }
@@ -67,6 +68,7 @@ __all__ = [
     "from_trajectories",
     "generate",
     "load",
+    "models",
     "parameter_counts",
     "read",
 ]

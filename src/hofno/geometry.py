@@ -105,17 +105,17 @@ def grid_coordinates(points: tuple[int, ...], kind: Coordinates, *, device: torc
     return torch.stack(torch.meshgrid(*axes, indexing="ij"), dim=-1)
 
 
-_coordinates: dict[tuple[object, ...], Tensor] = {}
+_cache: dict[tuple[object, ...], Tensor] = {}
 
 
 def cached_coordinates(points: tuple[int, ...], kind: Coordinates, like: Tensor) -> Tensor:
     """`grid_coordinates` on the device and in the precision of `like`, made once."""
-    return _cached((points, kind), lambda: grid_coordinates(points, kind), like)
+    return cached(("coordinates", points, kind), lambda: grid_coordinates(points, kind), like)
 
 
 def cached_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
     """`grid_waves` on the device and in the precision of `like`, made once."""
-    return _cached((points, waves), lambda: grid_waves(points, waves), like)
+    return cached(("waves", points, waves), lambda: grid_waves(points, waves), like)
 
 
 def cached_wavenumbers(ks: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
@@ -125,7 +125,7 @@ def cached_wavenumbers(ks: tuple[tuple[int, ...], ...], like: Tensor) -> Tensor:
         axes = [torch.tensor(axis, dtype=torch.float64) for axis in ks]
         return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2)
 
-    return _cached(("wavenumbers", ks), make, like)
+    return cached(("wavenumbers", ks), make, like)
 
 
 def grid_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...]) -> Tensor:
@@ -135,14 +135,16 @@ def grid_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...]) -> T
     return torch.cat((torch.cos(angle), torch.sin(angle)), -1)
 
 
-def _cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) -> Tensor:
+def cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) -> Tensor:
+    """What `make` gives, made once for each device and precision of `like`; float64 inside gives the best rounding."""
     key = (*key, like.device, like.dtype)
-    found = _coordinates.get(key)
+    found = _cache.get(key)
     if found is None:
+        # what is first met under inference_mode must stay usable in training
         with torch.inference_mode(False), torch.no_grad():
-            found = make().to(device=like.device, dtype=like.dtype)
+            found = make().to(device=like.device, dtype=like.dtype).contiguous()
         if type(found) is Tensor:  # while a graph is exported the values are not there yet
-            _coordinates[key] = found
+            _cache[key] = found
     return found
 
 

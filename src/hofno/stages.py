@@ -30,8 +30,8 @@ from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.evaluation.resolution import refuse_fixed_grid, score_on, strided
 from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
-from hofno.geometry import Grid, Points, check_modes, padded_shape
-from hofno.models.registry import build, check_arguments, check_geometry, parameter_counts
+from hofno.geometry import Grid, Points
+from hofno.models.registry import build, check_arguments, check_axes, check_geometry, parameter_counts
 from hofno.problems.base import Problem, Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
@@ -39,6 +39,7 @@ from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
 from hofno.surrogate import Surrogate, find_device, load, resume_command
 from hofno.train.loop import Folder, Run, train
+from hofno.train.optim import check_optimiser
 from hofno.train.show import Show
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
@@ -47,7 +48,7 @@ from hofno.versions import versions
 
 
 def check(spec: Spec) -> None:
-    """Fail early: the problem's parameters, the model's arguments, and the modes against the grid."""
+    """Fail early: the problem's parameters, the model's arguments, and both together on a sample without numbers."""
     for key in ("in_channels", "out_channels"):
         if key in spec.model.arguments:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
@@ -58,11 +59,20 @@ def check(spec: Spec) -> None:
     channels_in, channels_out = made.channels
     arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
     arguments = check_arguments(spec.model.name, arguments)
-    with torch.device("meta"):  # shapes alone: a model that cannot be built fails here, however large it is
+    check_axes(arguments, geometry.dim if isinstance(geometry, Points) else len(geometry.shape))
+    with torch.device("meta"):  # shapes alone: what cannot be built or called fails here, however large it is
         build(spec.model.name, arguments)
-    if "modes" in arguments and not isinstance(geometry, Points):
-        padded = padded_shape(geometry.shape, arguments.get("domain_padding", 0.0))
-        check_modes(tuple(arguments["modes"]), arguments.get("mode_set", "symmetric"), padded)
+        single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})
+    check_optimiser(single, spec.train.optimiser)
+    with torch.no_grad():
+        single.eval()(*(torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)))
+
+
+def sample_shapes(made: Problem) -> list[tuple[int, ...]]:
+    """Shapes of what the model is given of one sample: fields, and where they are at points, coordinates."""
+    geometry = made.grid_geometry
+    fields = (made.channels[0], *geometry.shape)
+    return [fields, (geometry.dim, *geometry.shape)] if isinstance(geometry, Points) else [fields]
 
 
 def check_channels(spec: Spec, surrogate: Surrogate) -> None:

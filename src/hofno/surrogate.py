@@ -32,6 +32,7 @@ from hofno.data.normalise import ChannelNormaliser, Normaliser, saved_normaliser
 from hofno.data.views import Views
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Geometry, Mesh, Points, describe_geometry, kind_of, read_geometry
+from hofno.layers.precision import convolutions_like_products
 from hofno.models.registry import build, model_name, parameter_counts
 from hofno.problems.symmetry import Symmetry, describe_symmetry, read_symmetry
 from hofno.versions import versions
@@ -189,6 +190,7 @@ class Surrogate:
         return _like(predicted[0] if single else predicted, coords if x is None else x)
 
     @torch.no_grad()
+    @convolutions_like_products()
     def predict_tensor(
         self,
         x: Tensor,

@@ -15,10 +15,11 @@ from typer.testing import Result
 
 from hofno import spec as specs
 from hofno.cli import rehearse
-from hofno.cli.cost import _Counting, cost_of, sample_shapes, step_flops
+from hofno.cli.cost import _Counting, cost_of, step_flops
 from hofno.models import MODELS, build
-from hofno.models.registry import GEOMETRIES
+from hofno.models.registry import GEOMETRIES, arguments_of
 from hofno.problems.registry import problem
+from hofno.stages import sample_shapes
 
 Hofno = Callable[..., Result]
 Refused = Callable[..., str]
@@ -64,17 +65,19 @@ def test_arithmetic_of_every_model(name: str) -> None:
     """As PyTorch's own counter has it for the whole network; ours sees one and two blocks."""
     where = "poisson" if "grid" in GEOMETRIES[name] else "elasticity"
     made = problem(where, SMALL[where])
-    arguments = {"width": 8, **({} if name == "pointho" else {"modes": (3, 3)})}
+    taken = arguments_of(name)
+    few = {"width": 8, "modes": (3, 3), "heads": 2, "points": math.prod(made.grid_geometry.shape)}
+    arguments = {key: value for key, value in few.items() if key in taken}
     channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
-    for depth in (1, 2, 5):
+    for depth in ({"depth": 1}, {"depth": 2}, {"depth": 5}) if "depth" in taken else ({},):
         with torch.device("meta"):
-            model = build(name, {**channels, **arguments, "depth": depth})
+            model = build(name, {**channels, **arguments, **depth})
         given = [torch.zeros(6, *shape, device="meta") for shape in sample_shapes(made)]
         with torch.no_grad():
             model(*given)  # matrices that are made once
         with FlopCounterMode(display=False) as counter:
             model(*given).sum().backward()
-        assert step_flops(name, {**arguments, "depth": depth}, made, 6, {}) == counter.get_total_flops() > 0
+        assert step_flops(name, {**arguments, **depth}, made, 6, {}) == counter.get_total_flops() > 0
 
 
 def test_steps_of_a_batch_of_windows_and_of_trajectories() -> None:

@@ -164,7 +164,7 @@ def test_show_what(refused: Refused, arguments: list[str], text: str) -> None:
         ("model.order=two", "model.order"),
         ("model.widht=8", "did you mean 'width'?"),
         ("model.in_channels=2", "follows from the data"),
-        ("model.name=unet", "unknown model 'unet'; there are: fno, "),
+        ("model.name=vnet", "unknown model 'vnet'; there are: deeponet, "),
         ("data.problem=darcyy", "unknown problem 'darcyy'"),
         ("data.resolutoin=32", "did you mean 'resolution'?"),
         ("data.resolution=8", "need more than 8 points"),

@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from model_cases import FORMS, Case
 from torch.utils._python_dispatch import TorchDispatchMode
-
-from hofno.models import build
-from hofno.models.registry import GEOMETRIES, MODELS, arguments_of
 
 # lift_fresh: a tensor from a Python list or number; the others need their values before the next operation can start
 FORBIDDEN = ("lift_fresh", "_local_scalar_dense", "nonzero", "masked_select", "equal", "unique")
@@ -33,23 +31,19 @@ class Watch(TorchDispatchMode):
 
 
 CASES = [
-    (name, backbone, ragged, decoder)
-    for name in sorted(MODELS)
-    for backbone in (("modern", "classic") if "backbone" in arguments_of(name) else (None,))
-    for ragged in ((False, True) if "points" in GEOMETRIES[name] else (False,))
-    for decoder in (("correct", "original") if name == "geofno" else (None,))
+    (case, ragged, decoder)
+    for case in FORMS
+    for ragged in ((False, True) if case.kind == "points" else (False,))
+    for decoder in (("correct", "original") if case.name == "geofno" else (None,))
 ]
 
 
-@pytest.mark.parametrize(("name", "backbone", "ragged", "decoder"), CASES)
-def test_a_warm_step_could_be_captured(name: str, backbone: str | None, ragged: bool, decoder: str | None) -> None:
-    arguments = {"in_channels": 2, "out_channels": 1, "modes": (3, 3), "width": 8, "depth": 2, "backbone": backbone}
-    arguments |= {} if decoder is None else {"decoder": decoder}
-    model = build(name, {key: value for key, value in arguments.items() if key in arguments_of(name)})
-    x: tuple[torch.Tensor, ...] = (torch.randn(2, 2, 9, 10),)
-    if "points" in GEOMETRIES[name]:
-        x = torch.randn(2, 2, 30), torch.rand(2, 2, 30)
-        x = (*x, torch.rand(2, 30) < 0.8) if ragged else x
+@pytest.mark.parametrize(("case", "ragged", "decoder"), CASES, ids=str)
+def test_a_warm_step_could_be_captured(case: Case, ragged: bool, decoder: str | None) -> None:
+    changed = {"domain_padding": 0.0} if "domain_padding" in case.arguments else {}
+    model = case.make(**changed, **({} if decoder is None else {"decoder": decoder}))
+    x = case.batch()
+    x = (*x, torch.rand(2, x[0].shape[2]) < 0.8) if ragged else x
     model(*x).square().mean().backward()  # what is made once is made here
     with Watch() as watch:
         model(*x).square().mean().backward()

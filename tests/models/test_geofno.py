@@ -129,7 +129,11 @@ def test_models_live_where_their_data_do() -> None:
     points = Points(count=9, low=(0.0, 0.0), high=(1.0, 1.0))
     check_geometry("geofno", points)
     check_geometry("fno", Mesh(shape=(8, 8)))
-    with pytest.raises(SpecError, match="'geofno' takes fields at points, and these are on a grid; use: fno, hofno"):
+    with pytest.raises(
+        SpecError, match=r"'geofno' takes fields at points, and these are on a grid; use: .* fno, .*hofno"
+    ):
         check_geometry("geofno", Grid(shape=(8, 8)))
-    with pytest.raises(SpecError, match="'hofno' takes fields on a grid or on a mesh, and these are at points; use: g"):
+    with pytest.raises(
+        SpecError, match=r"'hofno' takes fields on a grid or on a mesh, and these are at points; use: .*geo"
+    ):
         check_geometry("hofno", points)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
+from model_cases import FORMS
 from torch import nn
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import grid_coordinates, grid_waves
 from hofno.layers import DropPath, HigherOrderSpectralConv
 from hofno.models import FNO, HOFNO, MODELS, build, parameter_counts
-from hofno.models.registry import arguments_of, check_arguments, model_class, model_name
+from hofno.models.registry import check_arguments, model_class, model_name
 from reference import relative
 
 
@@ -151,11 +152,10 @@ def test_the_registry_builds_what_the_config_says() -> None:
     assert model_name(model) == "hofno"
     assert model_name(FNO(1, 1, (2,), width=2)) == "fno"
     assert model_class("fno") is FNO
-    for name in MODELS:
-        extent = {"modes": (3,)} if "modes" in arguments_of(name) else {"dims": 1}
-        first = build(name, {"in_channels": 1, "out_channels": 1, "width": 4, "depth": 1, **extent})
-        again = build(name, dict(first.config))  # pyright: ignore[reportArgumentType, reportCallIssue]
-        assert type(again) is MODELS[name]
+    assert {case.name for case in FORMS} == set(MODELS)
+    for case in FORMS:
+        again = build(case.name, dict(case.make().config))  # pyright: ignore[reportArgumentType, reportCallIssue]
+        assert type(again) is MODELS[case.name]
 
 
 @pytest.mark.parametrize(

@@ -279,10 +279,12 @@ def test_precision_policies(model: HOFNO, policy: str, matmul: str, transform: t
     conv = model.blocks[0].conv
     with precision(policy, model):
         assert torch.get_float32_matmul_precision() == matmul
+        assert torch.backends.cudnn.allow_tf32 == (matmul == "high")
         assert conv.transform_dtype == transform
         with autocast(policy, torch.device("cpu")):
             assert torch.is_autocast_enabled("cpu") == cast
     assert torch.get_float32_matmul_precision() == before
+    assert torch.backends.cudnn.allow_tf32  # as PyTorch has it
     assert conv.transform_dtype is None
     with suppress(KeyError), precision(policy, model):
         raise KeyError

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from hofno.geometry import Points
 from hofno.models.registry import build, check_arguments
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, fingerprint
+from hofno.stages import sample_shapes
 
 REAL_FFT, COMPLEX_FFT = 2.5, 5.0  # operations for each point and each doubling of their number
 FFTS = {"aten::_fft_r2c": REAL_FFT, "aten::_fft_c2r": REAL_FFT, "aten::_fft_c2c": COMPLEX_FFT}
@@ -55,31 +55,24 @@ def cost_of(spec: Spec, known: dict[str, tuple[float, float]]) -> Cost:
 def step_flops(
     name: str, arguments: dict[str, Any], made: Problem, passes: int, known: dict[str, tuple[float, float]]
 ) -> float:
-    """Operations of a training step over so many forward passes, from those of one block and of two."""
+    """Operations of a training step over so many forward passes: of a stack of blocks from those of one and of two."""
     channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
     arguments = check_arguments(name, {**channels, **arguments})
-    depth = arguments.pop("depth")
+    depth = arguments.pop("depth", None)
     given = [torch.zeros(passes, *shape, device="meta") for shape in sample_shapes(made)]
 
-    def count(blocks: int) -> float:
+    def count(**blocks: int) -> float:
         with torch.device("meta"):
-            model = build(name, {**arguments, "depth": blocks})
+            model = build(name, {**arguments, **blocks})
         with _Counting() as counting:
             model(*given).sum().backward()
         return counting.flops
 
     key = fingerprint([name, arguments, [part.shape for part in given]])
     if key not in known:
-        known[key] = (count(1), count(2))
+        known[key] = (count(), 0.0) if depth is None else (count(depth=1), count(depth=2))
     one, two = known[key]
-    return one + (depth - 1) * (two - one)
-
-
-def sample_shapes(made: Problem) -> list[tuple[int, ...]]:
-    """Shapes of what the model is given of one sample: fields, and where they are at points, coordinates."""
-    geometry = made.grid_geometry
-    fields = (made.channels[0], *geometry.shape)
-    return [fields, (geometry.dim, *geometry.shape)] if isinstance(geometry, Points) else [fields]
+    return one if depth is None else one + (depth - 1) * (two - one)
 
 
 def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
@@ -104,12 +97,12 @@ def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
 
 
 def _coarser(points: tuple[int, ...], modes: tuple[int, ...]) -> tuple[int, ...]:
-    """A grid of at most `ENOUGH` points, or the smallest that the modes allow."""
+    """A grid of at most `ENOUGH` points, or the smallest that the modes allow, where there are any."""
     few, stride = points, 1
-    while math.prod(few) > ENOUGH and len(modes) == len(points):
+    while math.prod(few) > ENOUGH:
         stride += 1
         coarser = tuple(math.ceil(n / stride) for n in points)
-        if any(n <= 2 * m for n, m in zip(coarser, modes, strict=True)):
+        if any(n <= 2 * m for n, m in zip(coarser, modes or (0,) * len(points), strict=True)):
             break
         few = coarser
     return few
@@ -125,11 +118,12 @@ class _Counting(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if isinstance(out, Tensor) and out.is_meta:  # matrices of transforms are made with numbers, once
+        first = next((part for part in out if part is not None), None) if isinstance(out, tuple) else out
+        if isinstance(first, Tensor) and first.is_meta:  # matrices of transforms are made with numbers, once
             formula = flop_registry.get(func.overloadpacket)
             if formula is not None:
                 self.flops += formula(*args, **kwargs, out_val=out)
-            elif (weight := FFTS.get(func.name().partition(".")[0])) is not None:
+            elif isinstance(out, Tensor) and (weight := FFTS.get(func.name().partition(".")[0])) is not None:
                 wide = max(args[0], out, key=lambda part: part.numel())  # not the half of a spectrum
                 self.flops += weight * wide.numel() * math.log2(max(2, math.prod(wide.shape[d] for d in args[1])))
         return out

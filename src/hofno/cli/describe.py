@@ -31,10 +31,13 @@ def list_all(
     if what and what not in KINDS:
         raise SpecError(f"there is no list of {what!r}; choose one of: {', '.join(KINDS)}")
     if what in ("", "models"):
-        from hofno.models.registry import MODELS
+        from hofno.models.registry import GEOMETRIES, MODELS
 
-        rows = [[name, _first_line(model)] for name, model in MODELS.items()]
-        print_table("models", ["name", "what it is"], rows)
+        rows = [
+            [name, ", ".join(GEOMETRIES[name]), _first_line(model).partition(", (b,")[0].rstrip(".")]
+            for name, model in MODELS.items()
+        ]
+        print_table("models", ["name", "fields on", "what it is"], rows)
     if what in ("", "problems"):
         from hofno.problems.registry import PROBLEMS
 
@@ -101,7 +104,7 @@ def _show_model(name: str) -> None:
 
 def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
-    from hofno.cli.cost import cost_of, sample_shapes, saved_bytes
+    from hofno.cli.cost import cost_of, saved_bytes
     from hofno.models.registry import parameter_counts
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
@@ -118,7 +121,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
     places = _places(made.grid_geometry)
-    activations = saved_bytes(model, *sample_shapes(made)) * cost.passes
+    activations = saved_bytes(model, *stages.sample_shapes(made)) * cost.passes
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 
 from hofno.errors import SpecError
 from hofno.layers.factors import parse_factors, pointwise_factors
+from hofno.layers.fields import at_least
+from hofno.layers.token_blocks import check_heads, merge_heads, split_heads
 
 
 class TokenConv(nn.Module):
@@ -38,11 +40,8 @@ class TokenConv(nn.Module):
 
     def __init__(self, width: int, tokens: int, heads: int, order: int = 2, factors: str = "dense") -> None:
         super().__init__()
-        for name, value in {"tokens": tokens, "heads": heads, "order": order}.items():
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1; got {value}")
-        if width % heads:
-            raise SpecError(f"width must be a multiple of heads; got width={width} and heads={heads}")
+        at_least(1, tokens=tokens, order=order)
+        check_heads(width, heads)
         kind = parse_factors(factors)
         if kind.name == "spectral":
             raise SpecError(
@@ -62,15 +61,11 @@ class TokenConv(nn.Module):
 
     def forward(self, v: Tensor, mask: Tensor | None = None) -> Tensor:
         """Apply the layer to (b, N, width); points that `mask` (b, N) lacks are given values and give none."""
-        z = self._by_head(self.factors(v))  # (b, h, N, c)
-        weigh = self._by_head(self.analysis(v)).mT.contiguous()  # (b, h, M, N): sums over points are along memory
+        z = split_heads(self.factors(v), self.heads)  # (b, h, N, c)
+        weigh = split_heads(self.analysis(v), self.heads).mT.contiguous()  # (b, h, M, N): sums along memory
         if mask is not None:
             weigh = weigh.masked_fill(~mask[:, None, None, :], torch.finfo(weigh.dtype).min)
         tokens = torch.matmul(weigh.softmax(-1).to(z.dtype), z) * self.filter.to(z.dtype)  # (b, h, M, c)
-        share = self._by_head(self.synthesis(v)).softmax(-1).to(z.dtype)  # (b, h, N, M)
-        gathered = torch.matmul(share, tokens).transpose(1, 2).flatten(2)  # (b, N, width)
+        share = split_heads(self.synthesis(v), self.heads).softmax(-1).to(z.dtype)  # (b, h, N, M)
+        gathered = merge_heads(torch.matmul(share, tokens))  # (b, N, width)
         return self.out(gathered * self.gate(v))
-
-    def _by_head(self, u: Tensor) -> Tensor:
-        """(b, N, h c) -> (b, h, N, c)"""
-        return u.unflatten(-1, (self.heads, -1)).transpose(1, 2)

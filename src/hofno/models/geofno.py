@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from hofno.errors import SpecError
 from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, choose
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
+from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
@@ -109,11 +110,8 @@ class GeoFNO(nn.Module):
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__()
-        least = {"in_channels": (in_channels, 0), "deformation": (deformation, 0), "out_channels": (out_channels, 1)}
-        least |= {"width": (width, 1), "depth": (depth, 1), "expansion": (expansion, 1)}
-        for name, (value, smallest) in least.items():
-            if value < smallest:
-                raise SpecError(f"{name} must be at least {smallest}; got {value}")
+        at_least(0, in_channels=in_channels, deformation=deformation)
+        at_least(1, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
         if not 0.0 <= domain_padding <= 4.0:
             raise SpecError(f"domain_padding is a fraction of the box between 0 and 4; got {domain_padding}")
         choose(backbone, BACKBONES, "backbone")

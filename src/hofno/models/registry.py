@@ -14,16 +14,89 @@ from torch import nn
 from hofno.errors import SpecError
 from hofno.geometry import Geometry, kind_of
 from hofno.layers.filters import SpectralFilter
+from hofno.models.deeponet import DeepONet, PointDeepONet
+from hofno.models.dsfno import DSFNO
+from hofno.models.erwin import Erwin
+from hofno.models.factformer import FactFormer
+from hofno.models.ffno import FFNO
+from hofno.models.galerkin import GalerkinTransformer
 from hofno.models.geofno import GeoFNO
+from hofno.models.gnot import GNOT
+from hofno.models.htnet import HTNet
+from hofno.models.lamo import LaMO
+from hofno.models.lamo_patches import PatchLaMO
+from hofno.models.lsm import LSM
+from hofno.models.mspt import MSPT
+from hofno.models.mwt import MWT
+from hofno.models.oformer import OFormer
+from hofno.models.ono import ONO
 from hofno.models.pointho import PointHO
+from hofno.models.resnet import ResNet
 from hofno.models.spectral import FNO, HOFNO
+from hofno.models.swin import Swin
+from hofno.models.transolver import Transolver
+from hofno.models.transolver_plus import TransolverPlus
+from hofno.models.ufno import UFNO
+from hofno.models.unet import UNet
+from hofno.models.uno import UNO
 
-MODELS: dict[str, type[nn.Module]] = {"hofno": HOFNO, "fno": FNO, "geofno": GeoFNO, "pointho": PointHO}
+MODELS: dict[str, type[nn.Module]] = {
+    "hofno": HOFNO,
+    "fno": FNO,
+    "geofno": GeoFNO,
+    "pointho": PointHO,
+    "transolver": Transolver,
+    "transolver_plus": TransolverPlus,
+    "galerkin": GalerkinTransformer,
+    "gnot": GNOT,
+    "oformer": OFormer,
+    "ono": ONO,
+    "lamo": LaMO,
+    "lamo_patches": PatchLaMO,
+    "factformer": FactFormer,
+    "unet": UNet,
+    "resnet": ResNet,
+    "ffno": FFNO,
+    "ufno": UFNO,
+    "uno": UNO,
+    "lsm": LSM,
+    "mwt": MWT,
+    "dsfno": DSFNO,
+    "swin": Swin,
+    "mspt": MSPT,
+    "erwin": Erwin,
+    "htnet": HTNet,
+    "deeponet": DeepONet,
+    "deeponet_points": PointDeepONet,
+}
 GEOMETRIES: dict[str, tuple[str, ...]] = {
     "hofno": ("grid", "mesh"),
     "fno": ("grid", "mesh"),
     "geofno": ("points",),
     "pointho": ("points",),
+    "transolver": ("grid", "mesh", "points"),
+    "transolver_plus": ("grid", "mesh", "points"),
+    "galerkin": ("grid", "mesh", "points"),
+    "gnot": ("grid", "mesh", "points"),
+    "oformer": ("grid", "mesh", "points"),
+    "ono": ("grid", "mesh", "points"),
+    "lamo": ("grid", "mesh", "points"),
+    "lamo_patches": ("grid", "mesh"),
+    "factformer": ("grid", "mesh"),
+    "unet": ("grid", "mesh"),
+    "resnet": ("grid", "mesh"),
+    "ffno": ("grid", "mesh"),
+    "ufno": ("grid", "mesh"),
+    "uno": ("grid", "mesh"),
+    "lsm": ("grid", "mesh"),
+    "mwt": ("grid", "mesh"),
+    "dsfno": ("grid", "mesh"),
+    "swin": ("grid", "mesh"),
+    "mspt": ("grid", "mesh", "points"),
+    "erwin": ("grid", "mesh", "points"),
+    "htnet": ("grid", "mesh"),
+    "deeponet": ("grid", "mesh"),
+    "deeponet_points": ("points",),
 }
 WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points"}
 
@@ -56,6 +129,17 @@ def check_geometry(name: str, geometry: Geometry) -> None:
         others = ", ".join(sorted(other for other, kinds in GEOMETRIES.items() if kind in kinds))
         taken = " or ".join(WHERE[known] for known in GEOMETRIES[name])
         raise SpecError(f"model {name!r} takes fields {taken}, and these are {WHERE[kind]}; use: {others}")
+
+
+def check_axes(arguments: dict[str, Any], axes: int) -> None:
+    """Refuse arguments that are for another number of axes, or coordinates of a point, than the data have."""
+    for key in ("modes", "sensors", "dims"):
+        if key in arguments:
+            value = arguments[key]
+            asked = value if isinstance(value, int) else len(value)
+            if asked != axes:
+                remedy = f"set model.dims={axes}" if key == "dims" else f"give {axes} numbers"
+                raise SpecError(f"model.{key}={value} asks for {asked} spatial axes; the data have {axes}; {remedy}")
 
 
 def arguments_of(name: str) -> frozenset[str]:

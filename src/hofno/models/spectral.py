@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import SpecError
 from hofno.geometry import (
     COORDINATES,
     Coordinates,
@@ -22,6 +22,7 @@ from hofno.geometry import (
     choose,
 )
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
+from hofno.layers.fields import at_least, check_field
 from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
@@ -73,15 +74,7 @@ class HOFNO(nn.Module):
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__()
-        for name, value in (
-            ("in_channels", in_channels),
-            ("out_channels", out_channels),
-            ("width", width),
-            ("depth", depth),
-            ("expansion", expansion),
-        ):
-            if value < 1:
-                raise SpecError(f"{name} must be at least 1; got {value}")
+        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
         if not 0.0 <= drop_path < 1.0:
             raise SpecError(f"drop_path is a probability of at least 0 and below 1; got {drop_path}")
         choose(backbone, BACKBONES, "backbone")
@@ -168,18 +161,7 @@ class HOFNO(nn.Module):
 
     def check(self, x: Tensor) -> None:
         """Refuse an input of the wrong rank or channel count."""
-        dims = len(self.modes)
-        if x.ndim != dims + 2:
-            raise ShapeError(
-                f"expected (batch, {self.in_channels} channels, {dims} spatial axes), {dims + 2} axes in all; "
-                f"got shape {tuple(x.shape)}; add the missing axis with x[None], or give modes for every axis"
-            )
-        if x.shape[1] != self.in_channels:
-            hint = " (channel-last data goes through x.movedim(-1, 1))" if x.shape[-1] == self.in_channels else ""
-            raise ShapeError(
-                f"expected {self.in_channels} input channels on axis 1; got {x.shape[1]} in shape {tuple(x.shape)}; "
-                f"coordinates are appended by the model and not counted{hint}"
-            )
+        check_field(x, self.in_channels, len(self.modes), "modes for every axis")
 
 
 class FNO(HOFNO):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from hofno.errors import SpecError
 from hofno.spec import TrainSpec
 from hofno.train.soap import Soap
 
@@ -64,10 +65,20 @@ def is_matrix_of_a_block(name: str, p: nn.Parameter) -> bool:
     return p.ndim == 2 and "blocks." in name and name.endswith("weight")
 
 
+def check_optimiser(model: nn.Module, optimiser: str) -> None:
+    """Refuse an optimiser of matrices for a model that has none of them."""
+    if optimiser != "adamw" and not any(is_matrix_of_a_block(name, p) for name, p in model.named_parameters()):
+        raise SpecError(
+            f"train.optimiser={optimiser!r} is for matrices inside of blocks, parameters called *blocks.*weight, and "
+            f"{type(model).__name__} has none; use 'adamw'"
+        )
+
+
 class Optimisers:
     """One or two optimisers that step together; peak rates are kept, current ones follow the schedule."""
 
     def __init__(self, model: nn.Module, spec: TrainSpec, device: torch.device) -> None:
+        check_optimiser(model, spec.optimiser)
         matrices: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for name, p in model.named_parameters():

@@ -1,7 +1,7 @@
 """Precision policies: one name for how each part of a spectral model computes.
 
     fp32    everything in float32; our fused kernels multiply by three TF32 products, right to 2^-22
-    tf32    float32 storage, matrix products with TensorFloat-32 inputs (on GPUs that have it)
+    tf32    float32 storage, products and convolutions with TensorFloat-32 inputs (on GPUs that have it)
     mixed   factors and MLPs in bfloat16, transforms in float32 storage with TF32 products, float32 residual stream
     bf16    as mixed, and the transforms in bfloat16 too
 
@@ -23,6 +23,7 @@ from contextlib import contextmanager, nullcontext
 import torch
 from torch import nn
 
+from hofno.layers.precision import convolutions_like_products
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.spec import TrainSpec
 
@@ -44,14 +45,15 @@ def policies_of(spec: TrainSpec, device: torch.device) -> list[str]:
 
 @contextmanager
 def precision(policy: str, model: nn.Module) -> Iterator[None]:
-    """Set matrix precision and the transforms' type for the duration of some steps, and put them back after."""
+    """Set the precision of products and convolutions and the transforms' type for some steps, and put them back."""
     before = torch.get_float32_matmul_precision()
     convs = [m for m in model.modules() if isinstance(m, HigherOrderSpectralConv)]
     torch.set_float32_matmul_precision("highest" if policy == "fp32" else "high")
     for conv in convs:
         conv.transform_dtype = {"mixed": torch.float32, "bf16": torch.bfloat16}.get(policy)
     try:
-        yield
+        with convolutions_like_products():
+            yield
     finally:
         torch.set_float32_matmul_precision(before)
         for conv in convs:

@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from hofno.geometry import ModeSet, axis_wavenumbers, wavenumbers
+from hofno.geometry import ModeSet, axis_wavenumbers, cached, wavenumbers
 
 Method = Literal["auto", "matmul", "fft"]
 METHODS: tuple[Method, ...] = ("auto", "matmul", "fft")
@@ -41,21 +41,6 @@ Shape = tuple[int, ...]
 # shapes of one to three dimensions: 60 picked the faster method 109 times and lost 0.9 % of the time on average; every
 # miss lay at products of 32 to 64 multiply-adds per butterfly, where both methods take about the same.
 FFT_WEIGHT = {"cpu": 60.0, "cuda": 100.0}
-
-_matrices: dict[tuple[object, ...], Tensor] = {}
-
-
-def _cached(key: tuple[object, ...], make, like: Tensor) -> Tensor:
-    """Build a matrix once per device and precision; float64 inside, so every precision gets the best rounding."""
-    key = (*key, like.device, like.dtype)
-    found = _matrices.get(key)
-    if found is None:
-        # a matrix first met under inference_mode must stay usable in training
-        with torch.inference_mode(False), torch.no_grad():
-            found = make().to(device=like.device, dtype=like.dtype).contiguous()
-        if type(found) is Tensor:  # while a graph is exported the values are not there yet
-            _matrices[key] = found
-    return found
 
 
 def _angles(points: int, total: int, ks: Shape) -> Tensor:
@@ -150,14 +135,14 @@ def forward(
     batch, channels, last = x.shape[0], x.shape[-1], len(points) - 1
     ks = axis_wavenumbers(modes[last], mode_set, last=True)
     key = ("forward_last", points[last], padded[last], ks)
-    matrix = _cached(key, lambda: _forward_last(points[last], padded[last], ks), x)
+    matrix = cached(key, lambda: _forward_last(points[last], padded[last], ks), x)
     y = left_product(matrix, x.reshape(-1, points[last], channels))
     tail = modes[last] * channels
     for axis in range(last - 1, -1, -1):
         n, total = points[axis], padded[axis]
         ks = axis_wavenumbers(modes[axis], mode_set, last=False)
         key = ("forward_leading", n, total, ks)
-        matrix = _cached(key, lambda n=n, total=total, ks=ks: _forward_leading(n, total, ks), x)
+        matrix = cached(key, lambda n=n, total=total, ks=ks: _forward_leading(n, total, ks), x)
         y = left_product(matrix, y.reshape(-1, 2 * n, tail))
         tail *= len(ks)
     kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
@@ -186,12 +171,12 @@ def inverse(
         n, total = points[axis], padded[axis]
         ks = axis_wavenumbers(modes[axis], mode_set, last=False)
         key = ("inverse_leading", n, total, ks)
-        matrix = _cached(key, lambda n=n, total=total, ks=ks: _inverse_leading(n, total, ks), spectrum)
+        matrix = cached(key, lambda n=n, total=total, ks=ks: _inverse_leading(n, total, ks), spectrum)
         tail //= len(ks)
         y = left_product(matrix, y.reshape(-1, 2 * len(ks), tail))
     ks = axis_wavenumbers(modes[last], mode_set, last=True)
     key = ("inverse_last", points[last], padded[last], ks)
-    matrix = _cached(key, lambda: _inverse_last(points[last], padded[last], ks), spectrum)
+    matrix = cached(key, lambda: _inverse_last(points[last], padded[last], ks), spectrum)
     residual = None if add is None else add.reshape(-1, points[last], channels)
     field = left_product(matrix, y.reshape(-1, 2 * len(ks), channels), residual)
     return field.reshape(batch, *points, channels)
@@ -203,10 +188,10 @@ def plane_matrices(
     """Matrices of a plane's last axis, (2M, n2) and back, (n2, 2M), then of its first, (2K, 2 n1) and back."""
     (n1, n2), (total1, total2), (first, last) = points, padded, wavenumbers(modes, mode_set)
     return (
-        _cached(("forward_last", n2, total2, last), lambda: _forward_last(n2, total2, last), like),
-        _cached(("inverse_last", n2, total2, last), lambda: _inverse_last(n2, total2, last), like),
-        _cached(("forward_leading", n1, total1, first), lambda: _forward_leading(n1, total1, first), like),
-        _cached(("inverse_leading", n1, total1, first), lambda: _inverse_leading(n1, total1, first), like),
+        cached(("forward_last", n2, total2, last), lambda: _forward_last(n2, total2, last), like),
+        cached(("inverse_last", n2, total2, last), lambda: _inverse_last(n2, total2, last), like),
+        cached(("forward_leading", n1, total1, first), lambda: _forward_leading(n1, total1, first), like),
+        cached(("inverse_leading", n1, total1, first), lambda: _inverse_leading(n1, total1, first), like),
     )
 
 
@@ -219,7 +204,7 @@ def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None) -> Tensor:
     for axis in range(len(points) - 1, -1, -1):
         n, total, target = points[axis], padded[axis], fine[axis]
         key = ("interpolate", n, total, target)
-        matrix = _cached(key, lambda n=n, total=total, target=target: _interpolation(n, total, target), x)
+        matrix = cached(key, lambda n=n, total=total, target=target: _interpolation(n, total, target), x)
         y = left_product(matrix, y.reshape(-1, n, tail))
         tail *= target
     return y.reshape(x.shape[0], *fine, channels)
@@ -235,7 +220,7 @@ def indicator(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, lik
         outside[(0,) * outside.ndim] += 1.0
         return outside
 
-    return _cached(("indicator", points, padded, modes, mode_set), make, like)
+    return cached(("indicator", points, padded, modes, mode_set), make, like)
 
 
 def _forward_fft(x: Tensor, modes: Shape, mode_set: ModeSet, padded: Shape) -> Tensor:

@@ -1,0 +1,63 @@
+"""Nearest points and their messages, one pair of points at a time."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hofno.layers import neighbours
+from hofno.layers.neighbours import Messages, nearest
+
+
+@pytest.mark.parametrize("tile", [2**24, 30, 1])
+@pytest.mark.parametrize("masked", [False, True])
+def test_nearest_points(masked: bool, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "TILE", tile)
+    torch.manual_seed(0)
+    places, mask = torch.rand(2, 11, 3), torch.rand(2, 11) < 0.7
+    mask[1] = torch.arange(11) < 3
+    found, there = nearest(places, 4, mask if masked else None)
+    assert found.shape == (2, 11, 4)
+    assert (there is not None) == masked
+    for sample in range(2):
+        for i in range(11):
+            others = [j for j in range(11) if j != i and (mask[sample, j] or not masked)]
+            others.sort(key=lambda j: float((places[sample, j] - places[sample, i]).norm()))
+            kept = found[sample, i] if there is None else found[sample, i][there[sample, i]]
+            assert kept.tolist() == others[:4]
+
+
+def test_few_points_have_few_neighbours() -> None:
+    assert nearest(torch.rand(2, 3, 2), 8)[0].shape == (2, 3, 2)
+    assert nearest(torch.rand(2, 1, 2), 8)[0].shape == (2, 1, 0)
+    none, there = nearest(torch.rand(2, 5, 2), 0, torch.ones(2, 5, dtype=torch.bool))
+    assert none.shape == (2, 5, 0)
+    assert there is not None
+    assert there.shape == (2, 5, 0)
+    layer, h = Messages(4, 2), torch.randn(2, 1, 4)
+    assert bool(layer(h, torch.empty(2, 1, 0, dtype=torch.long), torch.empty(2, 1, 0, 2)).isfinite().all())
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@torch.no_grad()
+def test_messages_equal_loops(masked: bool) -> None:
+    torch.manual_seed(0)
+    layer, h, places = Messages(4, 2).double(), torch.randn(2, 6, 4).double(), torch.rand(2, 6, 2).double()
+    with torch.no_grad():
+        layer.norm1.weight.normal_()
+        layer.norm2.bias.normal_()
+    mask = torch.tensor([[True] * 6, [True, False, True, False, False, True]])
+    index, known = nearest(places, 3, mask if masked else None)
+    steps = torch.stack([places[b][index[b]] - places[b].unsqueeze(1) for b in range(2)])
+    found = layer(h, index, steps, known)
+    for b in range(2):
+        for i in range(6):
+            messages = []
+            for slot, j in enumerate(index[b, i].tolist()):
+                if known is None or known[b, i, slot]:
+                    sent = layer.here(h[b, i]) + layer.there(h[b, j]) + layer.apart(places[b, j] - places[b, i])
+                    messages.append(layer.norm1(F.gelu(sent)))
+            mean = sum(messages, torch.zeros(4).double()) / len(messages)
+            expected = h[b, i] + layer.norm2(layer.update(torch.cat((h[b, i], mean))))
+            assert torch.allclose(found[b, i], expected, atol=1e-12)
