@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hofno import convert as convert
+    from hofno import models as models
     from hofno.data import Dataset, Rollout, Split, from_arrays, from_trajectories, generate, read
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate

@@ -24,6 +24,7 @@ from hofno.geometry import Coordinates, cached_coordinates, choose
 from hofno.layers.fields import at_least, check_dims, check_field
 from hofno.layers.precision import full_precision
 from hofno.models.clouds import check_cloud
+from hofno.models.config import config_of
 from hofno.transforms import resample
 
 
@@ -94,14 +95,7 @@ class DeepONet(TwoNetworks):
         if not 1 <= len(sensors) <= 3 or min(sensors) < 1:
             raise SpecError(f"sensors must have 1, 2 or 3 entries of at least 1, one for each axis; got {sensors}")
         super().__init__(in_channels * math.prod(sensors), len(sensors), out_channels, width, depth)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "sensors": list(sensors),
-            "width": width,
-            "depth": depth,
-            "coordinates": coordinates,
-        }
+        self.config = config_of(DeepONet, locals())
         self.in_channels, self.sensors = in_channels, sensors
         self.coordinates: Coordinates = coordinates
 
@@ -141,14 +135,7 @@ class PointDeepONet(TwoNetworks):
         at_least(1, out_channels=out_channels, points=points, width=width, depth=depth)
         check_dims(dims)
         super().__init__((in_channels + dims) * points, dims, out_channels, width, depth)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "points": points,
-            "width": width,
-            "depth": depth,
-        }
+        self.config = config_of(PointDeepONet, locals())
         self.in_channels, self.dims, self.points = in_channels, dims, points
 
     def forward(self, x: Tensor, coords: Tensor, mask: Tensor | None = None) -> Tensor:

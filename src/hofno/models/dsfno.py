@@ -12,15 +12,15 @@ parameters with the defaults on 10 frames); here both are kept, 1.14M, and what 
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.geometry import COORDINATES, Coordinates, check_mode_counts, choose
-from hofno.layers.fields import at_least, check_field, instance_norm, told, with_places
+from hofno.geometry import Coordinates, check_mode_counts, choose
+from hofno.layers.fields import at_least, instance_norm
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
 from hofno.layers.schwartz import SchwartzConv
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 MIXED = ("last", "first", "all", "none")
 
@@ -40,7 +40,7 @@ class SchwartzBlock(nn.Module):
         return out if self.last else F.gelu(out)
 
 
-class DSFNO(nn.Module):
+class DSFNO(GridModel):
     """Dynamic Schwartz-Fourier Neural Operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -66,41 +66,15 @@ class DSFNO(nn.Module):
         domain_padding: float = 0.0,
         coordinates: Coordinates = "none",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth)
-        choose(mixed, MIXED, "mixed")
-        choose(coordinates, COORDINATES, "coordinates")
         modes = check_mode_counts(modes)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "depth": depth,
-            "mixed": mixed,
-            "domain_padding": domain_padding,
-            "coordinates": coordinates,
-        }
-        self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
-        self.coordinates: Coordinates = coordinates
-        self.lift = nn.Linear(told(in_channels, len(modes), coordinates), width)
+        super().__init__(config_of(DSFNO, locals()), in_channels, out_channels, len(modes), coordinates)
+        at_least(1, width=width, depth=depth)
+        choose(mixed, MIXED, "mixed")
+        self.modes = modes
+        self.lift = nn.Linear(self.known, width)
         chosen = {"last": {depth - 1}, "first": {0}, "all": set(range(depth)), "none": set[int]()}[mixed]
         self.blocks = nn.ModuleList(
             SchwartzBlock(width, SchwartzConv(width, modes, index in chosen, domain_padding), last=index == depth - 1)
             for index in range(depth)
         )
         self.project = MLP(width, 4 * width, out_channels)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, c)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return self.project(v.to(x.dtype)).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, len(self.modes), "modes for every axis")

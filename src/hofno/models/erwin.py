@@ -29,6 +29,7 @@ from hofno.layers.fields import at_least
 from hofno.layers.neighbours import Messages, nearest
 from hofno.layers.parts import MLP
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 ROUNDS = 3
 
@@ -126,22 +127,7 @@ class Erwin(TokenModel):
         expansion: int = 4,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "levels": levels,
-            "stride": stride,
-            "heads": heads,
-            "ball": ball,
-            "angle": angle,
-            "neighbours": neighbours,
-            "expansion": expansion,
-            "coordinates": coordinates,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates)
+        super().__init__(config_of(Erwin, locals()), in_channels, out_channels, dims, coordinates)
         self.need_places()
         at_least(1, width=width, depth=depth, stride=stride, ball=ball, expansion=expansion)
         at_least(0, levels=levels, neighbours=neighbours)

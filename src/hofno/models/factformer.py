@@ -20,9 +20,10 @@ from torch import Tensor, nn
 from hofno.errors import SpecError
 from hofno.geometry import Coordinates, cached_coordinates, choose
 from hofno.layers.factorised import FactorisedAttention
-from hofno.layers.fields import at_least, check_dims, check_field, with_places
+from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 PLACED: tuple[Coordinates, ...] = ("endpoint", "periodic")
 
@@ -46,7 +47,7 @@ class FactFormerBlock(nn.Module):
         return v + self.attention(self.norm(v + told), self.coordinates)
 
 
-class FactFormer(nn.Module):
+class FactFormer(GridModel):
     """FactFormer on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -74,26 +75,12 @@ class FactFormer(nn.Module):
         rank: int = 128,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, depth=depth)
+        super().__init__(config_of(FactFormer, locals()), in_channels, out_channels, dims, coordinates)
+        at_least(1, depth=depth)
         at_least(2, width=width, rank=rank)
-        check_dims(dims)
         choose(coordinates, PLACED, "coordinates")
         if rank % 2:
             raise SpecError(f"rank must be even, as channels are turned in pairs; got {rank}")
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "head_width": head_width,
-            "rank": rank,
-            "coordinates": coordinates,
-        }
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
-        self.coordinates: Coordinates = coordinates
         self.lift = MLP(in_channels + dims, 2 * width, width)
         self.blocks = nn.ModuleList(
             FactFormerBlock(width, dims, heads, head_width, rank, coordinates) for _ in range(depth)
@@ -101,16 +88,5 @@ class FactFormer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.project = MLP(width, 2 * width, out_channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, width)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return self.project(self.norm(v.to(x.dtype))).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, self.dims, "dims for its number of axes")
+    def end(self, v: Tensor, points: tuple[int, ...]) -> Tensor:
+        return self.project(self.norm(v))

@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
-from hofno.geometry import COORDINATES, Coordinates, check_mode_counts, choose
+from hofno.geometry import Coordinates, check_mode_counts, choose
 from hofno.layers.axial import AxialConv
-from hofno.layers.fields import at_least, check_field, told, with_places
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import at_least
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 READOUTS = ("state", "update")
 HEAD = 128
@@ -60,7 +61,7 @@ class AxialBlock(nn.Module):
         return self.down(F.relu(self.up(conv(z))))
 
 
-class FFNO(nn.Module):
+class FFNO(GridModel):
     """Factorised Fourier Neural Operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -93,31 +94,16 @@ class FFNO(nn.Module):
         domain_padding: float = 0.0,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
+        modes = check_mode_counts(modes)
+        super().__init__(config_of(FFNO, locals()), in_channels, out_channels, len(modes), coordinates)
+        at_least(1, width=width, depth=depth, expansion=expansion)
         if not 0.0 <= domain_padding <= 4.0:
             raise SpecError(f"domain_padding is a fraction of the axis between 0 and 4; got {domain_padding}")
         choose(readout, READOUTS, "readout")
-        choose(coordinates, COORDINATES, "coordinates")
-        modes = check_mode_counts(modes)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "depth": depth,
-            "expansion": expansion,
-            "share": share,
-            "weight_norm": weight_norm,
-            "readout": readout,
-            "domain_padding": domain_padding,
-            "coordinates": coordinates,
-        }
-        self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
+        self.modes = modes
         self.readout = readout
-        self.coordinates: Coordinates = coordinates
         linear = NormedLinear if weight_norm else nn.Linear
-        self.lift = linear(told(in_channels, len(modes), coordinates), width)
+        self.lift = linear(self.known, width)
         self.shared = AxialConv(width, modes, domain_padding) if share else None
         self.blocks = nn.ModuleList(
             AxialBlock(width, expansion, weight_norm, None if share else AxialConv(width, modes, domain_padding))
@@ -125,20 +111,11 @@ class FFNO(nn.Module):
         )
         self.project = nn.Sequential(linear(width, HEAD), linear(HEAD, out_channels))
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            z = self.lift(with_places(x, self.coordinates))  # (b, *n, c)
+    def through(self, v: Tensor) -> Tensor:
         for index, block in enumerate(self.blocks):
             if self.readout == "update" and index == len(self.blocks) - 1:
                 assert isinstance(block, AxialBlock)
-                z = block.update(z, self.shared)
+                v = block.update(v, self.shared)
             else:
-                z = block(z) if self.shared is None else block(z, self.shared)
-        with full_precision(x):
-            return self.project(z.to(x.dtype)).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, len(self.modes), "modes for every axis")
+                v = block(v) if self.shared is None else block(v, self.shared)
+        return v

@@ -19,6 +19,7 @@ from hofno.layers.attention import GalerkinAttention
 from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 
 class GalerkinBlock(nn.Module):
@@ -61,17 +62,7 @@ class GalerkinTransformer(TokenModel):
         expansion: int = 2,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "expansion": expansion,
-            "coordinates": coordinates,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates)
+        super().__init__(config_of(GalerkinTransformer, locals()), in_channels, out_channels, dims, coordinates)
         self.need_places()
         at_least(1, width=width, depth=depth, expansion=expansion)
         self.lift = MLP(self.known, expansion * width, width)

@@ -22,6 +22,7 @@ from hofno.layers.attention import NormalisedAttention
 from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 State = tuple[Tensor, Tensor, Tensor]
 
@@ -96,18 +97,7 @@ class GNOT(TokenModel):
         experts: int = 3,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "expansion": expansion,
-            "experts": experts,
-            "coordinates": coordinates,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates)
+        super().__init__(config_of(GNOT, locals()), in_channels, out_channels, dims, coordinates)
         self.need_places()
         at_least(1, width=width, depth=depth, expansion=expansion)
         at_least(2, experts=experts)

@@ -17,21 +17,21 @@ fields by 5 points for the Fourier layers, and for Darcy's equation reads every 
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
-from hofno.geometry import COORDINATES, Coordinates, ModeSet, check_mode_counts, choose
+from hofno.geometry import Coordinates, ModeSet, check_mode_counts
 from hofno.layers.cells import crop, extend, join_windows, split_windows
 from hofno.layers.convolutions import CONVOLUTIONS
-from hofno.layers.fields import at_least, check_field, told, with_places
+from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.layers.token_blocks import TokenBlock
 from hofno.layers.ushape import UShape
 from hofno.layers.windows import WindowAttention
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 HEAD = 128
 
@@ -87,7 +87,7 @@ class FourierLayer(nn.Module):
         return v if self.last else F.gelu(v)
 
 
-class HTNet(nn.Module):
+class HTNet(GridModel):
     """HT-Net on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -125,33 +125,15 @@ class HTNet(nn.Module):
         coordinates: Coordinates = "endpoint",
         mode_set: ModeSet = "symmetric",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, levels=levels)
+        modes = check_mode_counts(modes)
+        super().__init__(config_of(HTNet, locals()), in_channels, out_channels, len(modes), coordinates)
+        at_least(1, width=width, depth=depth, levels=levels)
         at_least(1, window=window, patch=patch, expansion=expansion)
-        choose(coordinates, COORDINATES, "coordinates")
         if patch % 2 == 0:
             raise SpecError(f"patch must be odd, so that a point is in the middle of it; got {patch}")
-        modes = check_mode_counts(modes)
         dims = len(modes)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "depth": depth,
-            "levels": levels,
-            "heads": heads,
-            "window": window,
-            "patch": patch,
-            "expansion": expansion,
-            "drop_path": drop_path,
-            "domain_padding": domain_padding,
-            "coordinates": coordinates,
-            "mode_set": mode_set,
-        }
-        self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
-        self.coordinates: Coordinates = coordinates
-        self.lift = Embed(dims, told(in_channels, dims, coordinates), width, patch)
+        self.modes = modes
+        self.lift = Embed(dims, self.known, width, patch)
 
         def block(level: int) -> TokenBlock:
             channels = width * 2**level
@@ -182,15 +164,5 @@ class HTNet(nn.Module):
         )
         self.project = MLP(width, HEAD, out_channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, width)
-        v = self.fourier(self.ladder(self.finest(v)))
-        with full_precision(x):
-            return self.project(v.to(x.dtype)).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, len(self.modes), "modes for every axis")
+    def through(self, v: Tensor) -> Tensor:
+        return self.fourier(self.ladder(self.finest(v)))

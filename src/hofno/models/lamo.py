@@ -23,6 +23,7 @@ from hofno.layers.slices import Slicing
 from hofno.layers.statespace import Hydra, TwoWayScan
 from hofno.layers.token_blocks import merge_heads, normal_weights, split_heads
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 SCANS: dict[str, type[Hydra | TwoWayScan]] = {"hydra": Hydra, "mamba": TwoWayScan}
 State = tuple[Tensor, Slicing | None]  # tokens, and the slices of all blocks where they share them
@@ -92,25 +93,7 @@ class LaMO(TokenModel):
         coordinates: Coordinates = "endpoint",
         spread: float = 0.02,
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "slices": slices,
-            "scan": scan,
-            "states": states,
-            "growth": growth,
-            "groups": groups,
-            "share": share,
-            "expansion": expansion,
-            "projection": projection,
-            "coordinates": coordinates,
-            "spread": spread,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates)
+        super().__init__(config_of(LaMO, locals()), in_channels, out_channels, dims, coordinates)
         at_least(1, width=width, depth=depth, expansion=expansion)
         choose(scan, tuple(SCANS), "scan")
         self.lift = MLP(self.known, 2 * width, width)

@@ -11,16 +11,15 @@ any grid will do. That is 0.12 of 1.15 million parameters for Darcy's equation a
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from hofno.errors import SpecError
-from hofno.geometry import COORDINATES, Coordinates, choose
+from hofno.geometry import Coordinates
 from hofno.layers.cells import crop, extend, join_windows, split_windows
-from hofno.layers.fields import at_least, check_dims, check_field, told, with_places
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import at_least
 from hofno.layers.statespace import GridScan
 from hofno.layers.token_blocks import TokenBlock, normal_weights
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 
 def to_patches(v: Tensor, size: int) -> Tensor:
@@ -33,7 +32,7 @@ def from_patches(v: Tensor, size: int, points: tuple[int, ...]) -> Tensor:
     return crop(join_windows(v.unflatten(-1, (size ** len(points), -1)), size), points)
 
 
-class PatchLaMO(nn.Module):
+class PatchLaMO(GridModel):
     """LaMO of patches on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -68,52 +67,18 @@ class PatchLaMO(nn.Module):
         landmarks: int = 8,
         spread: float = 0.02,
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, patch=patch)
-        at_least(1, expansion=expansion)
-        at_least(0, landmarks=landmarks)
-        check_dims(dims)
-        choose(coordinates, COORDINATES, "coordinates")
-        if landmarks and coordinates == "none":
-            raise SpecError(
-                f"landmarks={landmarks} needs positions and coordinates='none' leaves them out; use 'endpoint'"
-            )
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "patch": patch,
-            "states": states,
-            "growth": growth,
-            "expansion": expansion,
-            "coordinates": coordinates,
-            "landmarks": landmarks,
-            "spread": spread,
-        }
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
-        self.coordinates: Coordinates = coordinates
-        self.landmarks, self.patch = landmarks, patch
-        known = told(in_channels, dims, coordinates, landmarks)
-        self.lift = nn.Sequential(nn.Linear(patch**dims * known, width), nn.LayerNorm(width))
+        super().__init__(config_of(PatchLaMO, locals()), in_channels, out_channels, dims, coordinates, landmarks)
+        at_least(1, width=width, depth=depth, patch=patch, expansion=expansion)
+        self.patch = patch
+        self.lift = nn.Sequential(nn.Linear(patch**dims * self.known, width), nn.LayerNorm(width))
         self.blocks = nn.ModuleList(
             TokenBlock(GridScan(width, dims, states, growth), width, expansion) for _ in range(depth)
         )
         self.project = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, patch**dims * out_channels))
         normal_weights(self, spread)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            known = with_places(x, self.coordinates, landmarks=self.landmarks)
-            v = self.lift(to_patches(known, self.patch))  # (b, *patches, width)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return from_patches(self.project(v.to(x.dtype)), self.patch, tuple(x.shape[2:])).movedim(-1, 1)
+    def start(self, known: Tensor) -> Tensor:
+        return self.lift(to_patches(known, self.patch))  # (b, *patches, width)
 
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, self.dims, "dims for its number of axes")
+    def end(self, v: Tensor, points: tuple[int, ...]) -> Tensor:
+        return from_patches(self.project(v), self.patch, points)

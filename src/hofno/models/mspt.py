@@ -32,6 +32,7 @@ from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
 from hofno.layers.token_blocks import HIDDEN, TokenBlock, check_heads, normal_weights
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 
 class PatchAttention(nn.Module):
@@ -106,21 +107,7 @@ class MSPT(TokenModel):
         landmarks: int = 0,
         spread: float = 0.02,
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "patches": patches,
-            "supernodes": supernodes,
-            "expansion": expansion,
-            "coordinates": coordinates,
-            "landmarks": landmarks,
-            "spread": spread,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates, landmarks)
+        super().__init__(config_of(MSPT, locals()), in_channels, out_channels, dims, coordinates, landmarks)
         at_least(1, width=width, depth=depth, patches=patches, supernodes=supernodes, expansion=expansion)
         self.parts = patches * supernodes
         self.lift = MLP(self.known, 2 * width, width)

@@ -11,15 +11,15 @@ here grids are extended by zeros to multiples of 2^levels, and the answer croppe
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.geometry import COORDINATES, Coordinates, check_mode_counts, check_modes, choose
+from hofno.geometry import Coordinates, check_mode_counts, check_modes
 from hofno.layers.cells import crop, extend
-from hofno.layers.fields import at_least, check_field, told, with_places
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import at_least
 from hofno.layers.wavelets import MultiwaveletLayer
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 HEAD = 128
 
@@ -35,7 +35,7 @@ class MWTBlock(nn.Module):
         return self.layer(v) if self.last else F.relu(self.layer(v))
 
 
-class MWT(nn.Module):
+class MWT(GridModel):
     """Multiwavelet operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -65,44 +65,27 @@ class MWT(nn.Module):
         details: str = "all",
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, order=order)
-        choose(coordinates, COORDINATES, "coordinates")
         modes = check_mode_counts(modes)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "depth": depth,
-            "order": order,
-            "levels": levels,
-            "details": details,
-            "coordinates": coordinates,
-        }
+        super().__init__(config_of(MWT, locals()), in_channels, out_channels, len(modes), coordinates)
+        at_least(1, width=width, depth=depth, order=order)
         self.in_channels, self.out_channels, self.modes, self.levels = in_channels, out_channels, modes, levels
-        self.coordinates: Coordinates = coordinates
         channels = width * order ** len(modes)
-        self.lift = nn.Linear(told(in_channels, len(modes), coordinates), channels)
+        self.lift = nn.Linear(self.known, channels)
         self.blocks = nn.ModuleList(
             MWTBlock(MultiwaveletLayer(modes, width, order, levels, details), index == depth - 1)
             for index in range(depth)
         )
         self.project = nn.Sequential(nn.Linear(channels, HEAD), nn.ReLU(), nn.Linear(HEAD, out_channels))
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        points = tuple(x.shape[2:])
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, c)
-        v = extend(v, tuple(n + -n % 2**self.levels for n in points))
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return self.project(crop(v, points).to(x.dtype)).movedim(-1, 1)
+    def through(self, v: Tensor) -> Tensor:
+        points = tuple(v.shape[1:-1])
+        return crop(super().through(extend(v, self.extended(points))), points)
+
+    def extended(self, points: tuple[int, ...]) -> tuple[int, ...]:
+        """Multiples of 2^levels."""
+        return tuple(n + -n % 2**self.levels for n in points)
 
     def check(self, x: Tensor) -> None:
         """Refuse an input of the wrong rank or channel count, and modes that its extended grid cannot tell apart."""
-        check_field(x, self.in_channels, len(self.modes), "modes for every axis")
-        check_modes(self.modes, "symmetric", tuple(n + -n % 2**self.levels for n in x.shape[2:]))
+        super().check(x)
+        check_modes(self.modes, "symmetric", self.extended(tuple(x.shape[2:])))

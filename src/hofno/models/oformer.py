@@ -28,6 +28,7 @@ from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.rotary import RotaryAttention
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 State = tuple[Tensor, Tensor]  # (b, N, channels), (b, N, d)
 
@@ -108,21 +109,7 @@ class OFormer(TokenModel):
         bandwidth: float = 8.0,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "latent": latent,
-            "depth": depth,
-            "heads": heads,
-            "expansion": expansion,
-            "reach": reach,
-            "gain": gain,
-            "bandwidth": bandwidth,
-            "coordinates": coordinates,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates)
+        super().__init__(config_of(OFormer, locals()), in_channels, out_channels, dims, coordinates)
         self.need_places()
         at_least(1, width=width, latent=latent, depth=depth, expansion=expansion)
         if not (reach >= 0.0 and gain > 0.0 and bandwidth > 0.0):

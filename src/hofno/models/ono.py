@@ -24,6 +24,7 @@ from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 COVARIANCES = ("sample", "running")
 KEPT = 0.9  # of a running mean at each step
@@ -126,19 +127,7 @@ class ONO(TokenModel):
         covariance: str = "sample",
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "functions": functions,
-            "expansion": expansion,
-            "covariance": covariance,
-            "coordinates": coordinates,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates)
+        super().__init__(config_of(ONO, locals()), in_channels, out_channels, dims, coordinates)
         at_least(1, width=width, depth=depth, functions=functions, expansion=expansion)
         self.lift = MLP(self.known, 2 * width, 2 * width)
         self.blocks = nn.ModuleList(

@@ -26,6 +26,7 @@ from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.precision import full_precision
 from hofno.layers.tokens import TokenConv
 from hofno.models.clouds import check_cloud
+from hofno.models.config import config_of
 from hofno.transforms.density import density_features
 
 
@@ -89,21 +90,7 @@ class PointHO(nn.Module):
                 raise SpecError(f"{name} must be at least {smallest}; got {value}")
         if not all(0.0 < s < math.inf for s in scales):
             raise SpecError(f"scales are lengths above 0, in units of the box; got {scales}")
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "order": order,
-            "tokens": tokens,
-            "heads": heads,
-            "expansion": expansion,
-            "factors": factors,
-            "octaves": octaves,
-            "scales": list(scales),
-            "drop_path": drop_path,
-        }
+        self.config = config_of(PointHO, locals())
         self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
         self.octaves, self.scales = octaves, tuple(scales)
         told = dims * (1 + 2 * octaves) + (1 + dims) * len(self.scales)

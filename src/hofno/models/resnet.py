@@ -9,16 +9,16 @@ row that others publish under this name is known; the defaults are ours.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from hofno.geometry import COORDINATES, Coordinates, choose
+from hofno.geometry import Coordinates
 from hofno.layers.convolutions import CONVOLUTIONS, ResidualConv
-from hofno.layers.fields import at_least, check_dims, check_field, told, with_places
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import at_least
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 
-class ResNet(nn.Module):
+class ResNet(GridModel):
     """Residual network on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     It is the map of one grid: on a finer one the same kernels reach less far.
@@ -44,35 +44,14 @@ class ResNet(nn.Module):
         norm: str = "group",
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth)
-        check_dims(dims)
-        choose(coordinates, COORDINATES, "coordinates")
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "norm": norm,
-            "coordinates": coordinates,
-        }
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
-        self.coordinates: Coordinates = coordinates
-        self.lift = CONVOLUTIONS[dims](told(in_channels, dims, coordinates), width, 3, padding=1)
+        super().__init__(config_of(ResNet, locals()), in_channels, out_channels, dims, coordinates)
+        at_least(1, width=width, depth=depth)
+        self.lift = CONVOLUTIONS[dims](self.known, width, 3, padding=1)
         self.blocks = nn.ModuleList(ResidualConv(dims, width, norm) for _ in range(depth))
         self.project = CONVOLUTIONS[dims](width, out_channels, 1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates).movedim(-1, 1).contiguous())  # (b, c, *n)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return self.project(v.to(x.dtype))
+    def start(self, known: Tensor) -> Tensor:
+        return self.lift(known.movedim(-1, 1).contiguous())  # (b, c, *n)
 
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, self.dims, "dims for its number of axes")
+    def end(self, v: Tensor, points: tuple[int, ...]) -> Tensor:
+        return self.project(v).movedim(1, -1)

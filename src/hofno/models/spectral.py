@@ -26,6 +26,7 @@ from hofno.layers.fields import at_least, check_field
 from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
+from hofno.models.config import config_of
 
 
 class HOFNO(nn.Module):
@@ -91,25 +92,7 @@ class HOFNO(nn.Module):
                 f"residual adds the last {out_channels} inputs to the output and there are {in_channels}; set "
                 "residual=false"
             )
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "depth": depth,
-            "order": order,
-            "backbone": backbone,
-            "expansion": expansion,
-            "factors": factors,
-            "weights": weights,
-            "dealias": dealias,
-            "domain_padding": domain_padding,
-            "drop_path": drop_path,
-            "coordinates": coordinates,
-            "waves": [list(k) for k in waves],
-            "residual": residual,
-            "mode_set": mode_set,
-        }
+        self.config = config_of(HOFNO, locals())
         self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
         self.coordinates: Coordinates = coordinates
         self.waves, self.residual = waves, residual

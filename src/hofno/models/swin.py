@@ -16,18 +16,18 @@ seen, and never goes across the ends of a torus.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from hofno.geometry import COORDINATES, Coordinates, choose
-from hofno.layers.fields import at_least, check_dims, check_field, told, with_places
+from hofno.geometry import Coordinates
+from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
 from hofno.layers.token_blocks import TokenBlock
 from hofno.layers.windows import WindowAttention
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 
-class Swin(nn.Module):
+class Swin(GridModel):
     """Swin on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -56,25 +56,10 @@ class Swin(nn.Module):
         expansion: int = 4,
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
+        super().__init__(config_of(Swin, locals()), in_channels, out_channels, dims, coordinates)
+        at_least(1, width=width, depth=depth, expansion=expansion)
         at_least(2, window=window)
-        check_dims(dims)
-        choose(coordinates, COORDINATES, "coordinates")
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "window": window,
-            "expansion": expansion,
-            "coordinates": coordinates,
-        }
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
-        self.coordinates: Coordinates = coordinates
-        self.lift = MLP(told(in_channels, dims, coordinates), 2 * width, width)
+        self.lift = MLP(self.known, 2 * width, width)
         self.blocks = nn.ModuleList(
             TokenBlock(
                 WindowAttention(width, heads, window, dims, shifted=index % 2 == 1, wraps=coordinates == "periodic"),
@@ -86,16 +71,5 @@ class Swin(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.project = MLP(width, 2 * width, out_channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, width)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return self.project(self.norm(v.to(x.dtype))).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, self.dims, "dims for its number of axes")
+    def end(self, v: Tensor, points: tuple[int, ...]) -> Tensor:
+        return self.project(self.norm(v))

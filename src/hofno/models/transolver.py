@@ -7,8 +7,8 @@ r"""Transolver: a transformer whose attention is among slices of the domain, on 
 Published code adds a learned vector to the lifted tokens where there are no input fields, which is a second bias of the
 lift and left out here. Its temperatures are clamped on grids alone; here everywhere.
 
-It is trained with a rising rate and clipped gradients (published: one cycle up to 1e-3, norm 0.1); with a large rate from
-the start it may get stuck at the mean.
+It is trained with a rising rate and clipped gradients (published: one cycle up to 1e-3, norm 0.1); with a large rate
+from the start it may get stuck at the mean.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hofno.layers.parts import MLP
 from hofno.layers.slices import SliceAttention
 from hofno.layers.token_blocks import TokenBlock, normal_weights
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 
 class Transolver(TokenModel):
@@ -60,21 +61,7 @@ class Transolver(TokenModel):
         landmarks: int = 0,
         spread: float = 0.02,
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "slices": slices,
-            "expansion": expansion,
-            "projection": projection,
-            "coordinates": coordinates,
-            "landmarks": landmarks,
-            "spread": spread,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates, landmarks)
+        super().__init__(config_of(Transolver, locals()), in_channels, out_channels, dims, coordinates, landmarks)
         at_least(1, width=width, depth=depth, expansion=expansion)
         self.lift = MLP(self.known, 2 * width, width)
         self.blocks = nn.ModuleList(

@@ -18,6 +18,7 @@ from hofno.layers.parts import MLP
 from hofno.layers.slices import AdaptiveSliceAttention
 from hofno.layers.token_blocks import TokenBlock, normal_weights
 from hofno.models.anywhere import TokenModel
+from hofno.models.config import config_of
 
 
 class TransolverPlus(TokenModel):
@@ -55,21 +56,7 @@ class TransolverPlus(TokenModel):
         landmarks: int = 0,
         spread: float = 0.02,
     ) -> None:
-        config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "depth": depth,
-            "heads": heads,
-            "slices": slices,
-            "expansion": expansion,
-            "noise": noise,
-            "coordinates": coordinates,
-            "landmarks": landmarks,
-            "spread": spread,
-        }
-        super().__init__(config, in_channels, out_channels, dims, coordinates, landmarks)
+        super().__init__(config_of(TransolverPlus, locals()), in_channels, out_channels, dims, coordinates, landmarks)
         at_least(1, width=width, depth=depth, expansion=expansion)
         self.lift = MLP(self.known, 2 * width, width)
         self.blocks = nn.ModuleList(

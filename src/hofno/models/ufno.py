@@ -20,12 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.geometry import COORDINATES, Coordinates, ModeSet, check_mode_counts, choose
+from hofno.geometry import Coordinates, ModeSet, check_mode_counts
 from hofno.layers.convolutions import CONVOLUTIONS, TRANSPOSED, convolution, norm_of
-from hofno.layers.fields import at_least, check_field, told, with_places
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import at_least
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.layers.ushape import HalvingUShape
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 LEVELS = 3
 SLOPE = 0.1
@@ -70,7 +71,7 @@ class UFourierBlock(nn.Module):
         return F.relu(self.conv(v, add=local))
 
 
-class UFNO(nn.Module):
+class UFNO(GridModel):
     """U-FNO on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -101,26 +102,12 @@ class UFNO(nn.Module):
         coordinates: Coordinates = "endpoint",
         mode_set: ModeSet = "symmetric",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth)
-        at_least(0, before=before)
-        choose(coordinates, COORDINATES, "coordinates")
         modes = check_mode_counts(modes)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "depth": depth,
-            "before": before,
-            "norm": norm,
-            "domain_padding": domain_padding,
-            "coordinates": coordinates,
-            "mode_set": mode_set,
-        }
-        self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
-        self.coordinates: Coordinates = coordinates
-        self.lift = nn.Linear(told(in_channels, len(modes), coordinates), width)
+        super().__init__(config_of(UFNO, locals()), in_channels, out_channels, len(modes), coordinates)
+        at_least(1, width=width, depth=depth)
+        at_least(0, before=before)
+        self.modes = modes
+        self.lift = nn.Linear(self.known, width)
 
         def block(beside: nn.Module | None) -> UFourierBlock:
             conv = HigherOrderSpectralConv(
@@ -137,17 +124,3 @@ class UFNO(nn.Module):
         plain = [block(None) for _ in range(before)]
         self.blocks = nn.ModuleList(plain + [block(small_unet(len(modes), width, norm)) for _ in range(depth)])
         self.project = nn.Sequential(nn.Linear(width, HEAD), nn.ReLU(), nn.Linear(HEAD, out_channels))
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, c)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            return self.project(v.to(x.dtype)).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, len(self.modes), "modes for every axis")

@@ -12,18 +12,18 @@ sample in others; here it is always the latter, over groups of channels unless t
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hofno.geometry import COORDINATES, Coordinates, choose
+from hofno.geometry import Coordinates
 from hofno.layers.convolutions import CONVOLUTIONS
-from hofno.layers.fields import at_least, check_dims, check_field, told, with_places
+from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
 from hofno.layers.ushape import pyramid
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 
 
-class UNet(nn.Module):
+class UNet(GridModel):
     """U-Net on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     It is the map of one grid: on a finer one the same kernels reach less far.
@@ -50,35 +50,12 @@ class UNet(nn.Module):
         norm: str = "group",
         coordinates: Coordinates = "endpoint",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, levels=levels)
-        check_dims(dims)
-        choose(coordinates, COORDINATES, "coordinates")
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "dims": dims,
-            "width": width,
-            "levels": levels,
-            "norm": norm,
-            "coordinates": coordinates,
-        }
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
-        self.coordinates: Coordinates = coordinates
-        self.lift = MLP(told(in_channels, dims, coordinates), 2 * width, width)
+        super().__init__(config_of(UNet, locals()), in_channels, out_channels, dims, coordinates)
+        at_least(1, width=width, levels=levels)
+        self.lift = MLP(self.known, 2 * width, width)
         self.body = pyramid(dims, width, levels, norm)
         self.last = CONVOLUTIONS[dims](width, width, 1)
         self.project = MLP(width, width, out_channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, c)
-        v = self.last(self.body(v.movedim(-1, 1).contiguous()))  # (b, c, *n)
-        with full_precision(x):
-            return self.project(v.to(x.dtype).movedim(1, -1)).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, self.dims, "dims for its number of axes")
+    def through(self, v: Tensor) -> Tensor:
+        return self.last(self.body(v.movedim(-1, 1).contiguous())).movedim(1, -1)

@@ -23,7 +23,6 @@ from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import (
-    COORDINATES,
     MODE_SETS,
     Coordinates,
     ModeSet,
@@ -33,11 +32,13 @@ from hofno.geometry import (
     padded_shape,
 )
 from hofno.layers.cells import crop, extend
-from hofno.layers.fields import at_least, check_field, told, with_places
+from hofno.layers.fields import at_least
 from hofno.layers.mixing import MatrixFilter
 from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.ushape import UShape
+from hofno.models.config import config_of
+from hofno.models.on_grid import GridModel
 from hofno.transforms import fourier, resample
 
 
@@ -95,7 +96,7 @@ class Grow(nn.Module):
         return torch.cat((self.operator(u, tuple(kept.shape[1:-1])), kept), -1)
 
 
-class UNO(nn.Module):
+class UNO(GridModel):
     """U-shaped neural operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -126,9 +127,9 @@ class UNO(nn.Module):
         coordinates: Coordinates = "endpoint",
         mode_set: ModeSet = "symmetric",
     ) -> None:
-        super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width)
-        choose(coordinates, COORDINATES, "coordinates")
+        modes = check_mode_counts(modes)
+        super().__init__(config_of(UNO, locals()), in_channels, out_channels, len(modes), coordinates)
+        at_least(1, width=width)
         choose(mode_set, MODE_SETS, "mode_set")
         if not 0.0 <= domain_padding <= 4.0:
             raise SpecError(f"domain_padding is a fraction of the axis between 0 and 4; got {domain_padding}")
@@ -141,23 +142,8 @@ class UNO(nn.Module):
             raise SpecError(f"sizes fall from at most 1 to above 0; got {sizes}")
         if not all(0.0 < share <= 1.0 for share in shares) or min(growth) <= 0.0:
             raise SpecError(f"shares are fractions of at most 1 and growth is above 0; got {shares} and {growth}")
-        modes = check_mode_counts(modes)
-        self.config: dict[str, object] = {
-            "in_channels": in_channels,
-            "out_channels": out_channels,
-            "modes": list(modes),
-            "width": width,
-            "sizes": list(sizes),
-            "growth": list(growth),
-            "shares": list(shares),
-            "domain_padding": domain_padding,
-            "coordinates": coordinates,
-            "mode_set": mode_set,
-        }
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, len(modes)
-        self.coordinates: Coordinates = coordinates
         self.domain_padding = domain_padding
-        self.lift = MLP(told(in_channels, len(modes), coordinates), width, width)
+        self.lift = MLP(self.known, width, width)
         kept = [tuple(max(1, math.floor(share * m + 1e-9)) for m in modes) for share in shares]
         # twice as many points as this along each axis of the input, and every grid holds the modes of its operators
         self.modes = tuple(
@@ -175,17 +161,6 @@ class UNO(nn.Module):
         self.body = UShape(downs, ups, [*(nn.Identity() for _ in levels), lowest])
         self.project = MLP(2 * width, 2 * width, out_channels)
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        points = tuple(x.shape[2:])
-        padded = padded_shape(points, self.domain_padding)
-        with full_precision(x):
-            v = self.lift(with_places(x, self.coordinates))  # (b, *n, c)
-        v = crop(self.body(extend(v, padded)), points)
-        with full_precision(x):
-            return self.project(v.to(x.dtype)).movedim(-1, 1)
-
-    def check(self, x: Tensor) -> None:
-        """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, self.dims, "modes for every axis")
+    def through(self, v: Tensor) -> Tensor:
+        points = tuple(v.shape[1:-1])
+        return crop(self.body(extend(v, padded_shape(points, self.domain_padding))), points)
