@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
-from hofno.layers.convolutions import DoubleConv, ResidualConv, norm_of
+from hofno.layers.convolutions import CONVOLUTIONS, TRANSPOSED, DoubleConv, ResidualConv, norm_of
 from hofno.layers.ushape import HalvingUShape, UShape, crop, extend, ladder_points, pyramid
 from reference import as_array, relative
 
@@ -147,3 +149,12 @@ def test_a_residual_block_is_its_formula() -> None:
     inner = np.maximum(instance(convolve(v[0].numpy(), block.first)), 0)
     expected = np.maximum(v[0].numpy() + instance(convolve(inner, block.second)), 0)
     assert relative(block(v)[0], expected) < 1e-12
+
+
+@pytest.mark.parametrize("kind", [CONVOLUTIONS[3], TRANSPOSED[3]])
+def test_convolutions_of_three_axes_are_exact_on_a_cpu(kind: Any) -> None:
+    conv, x = kind(16, 16, 4, stride=2, padding=1), torch.randn(2, 16, 2, 2, 2)
+    (exact,) = torch.autograd.grad(conv(x).square().sum(), [conv.weight])
+    with torch.autocast("cpu", torch.bfloat16):
+        (found,) = torch.autograd.grad(conv(x).square().sum(), [conv.weight])
+    assert torch.equal(found, exact)

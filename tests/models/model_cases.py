@@ -5,9 +5,8 @@ A case is a model, a kind of geometry it claims, a number of dimensions and a va
 grids have, scattered in the unit cube.
 
 To add a model: register it. If it needs other arguments than those of `PLAIN` to be tiny, name them in `TINY`; if it
-has forms that differ by more than a number, in `VARIANTS`; dimensions that it refuses, in `REFUSED`; a model that
-is given points by number, in `NUMBERED`; and give every
-argument that no model had before another value in `CHANGES`. A stack of blocks is called `blocks`; a model that is none
+has forms that differ by more than a number, in `VARIANTS`; dimensions that it refuses, in `REFUSED`; a model that is
+given points by number, in `NUMBERED`; and give every argument that no model had before another value in `CHANGES`. A stack of blocks is called `blocks`; a model that is none
 has a `lift` and a `project`, which stay in full precision.
 """
 
@@ -61,6 +60,9 @@ VARIANTS: dict[str, dict[str, tuple[dict[str, Any], str | None]]] = {
 
 # models that know their points by number: always as many of them, always in the same order
 NUMBERED = ("deeponet_points",)
+
+# models of convolutions alone, which are in float32 on three axes of a CPU (`hofno.layers.convolutions`)
+EXACT_ON_THREE_AXES = ("resnet", "unet")
 
 # numbers of dimensions in which the mathematics of a model means nothing
 REFUSED: dict[str, tuple[int, ...]] = {"erwin": (1,)}

@@ -15,6 +15,7 @@ import torch
 from model_cases import (
     CASES,
     CHANGES,
+    EXACT_ON_THREE_AXES,
     FORMS,
     LEADING,
     NUMBERED,
@@ -23,6 +24,7 @@ from model_cases import (
     ON_PLANES,
     ON_POINTS,
     OTHER_POINTS,
+    OURS,
     POINTS,
     REFUSED,
     Case,
@@ -131,7 +133,8 @@ def test_reduced_precision(case: Case) -> None:
     exact = model(*x)
     with torch.autocast("cpu", torch.bfloat16):
         found = model(*x)
-    assert 0 < relative(found, exact) < 5e-2
+    assert relative(found, exact) < 5e-2
+    assert (relative(found, exact) == 0) == (case.name in EXACT_ON_THREE_AXES and case.dims == 3)
     found.float().square().mean().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
@@ -266,7 +269,8 @@ def test_compiled_equals_eager(case: Case) -> None:
     model, x = case.make(), case.batch()
     eager = model(*x)
     (eager_gradient,) = torch.autograd.grad(eager.square().sum(), [next(model.parameters())])
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    backend = "aot_eager" if case.name in OURS else "eager"  # the first traces the backward pass too
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     out = compiled(*x)
     (gradient,) = torch.autograd.grad(out.square().sum(), [next(model.parameters())])
     assert torch.allclose(out, eager, atol=1e-6)
@@ -279,8 +283,8 @@ def test_four_samples_are_learnt_by_heart(case: Case) -> None:
     x = case.batch(4)
     y = torch.randn(4, 2, *(1 for _ in x[0].shape[2:])).expand(4, 2, *x[0].shape[2:])
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
-    losses = []
-    for _ in range(120):
+    losses: list[float] = []
+    while len(losses) < 120 and (not losses or losses[-1] >= losses[0] / 10):
         optimiser.zero_grad()
         loss = (model(*x) - y).square().mean()
         loss.backward()

@@ -17,9 +17,35 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.geometry import choose
+from hofno.layers.precision import full_precision
 
-CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+
+class Conv3d(nn.Conv3d):
+    """In float32 on a CPU, whatever autocast says.
+
+    There torch 2.13 leaves the gradient of a bfloat16 kernel unset where fields have two points along an axis, and
+    stops with an illegal instruction in a transposed convolution.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if input.device.type != "cpu":
+            return super().forward(input)
+        with full_precision(input):
+            return super().forward(input.to(self.weight.dtype))
+
+
+class ConvTranspose3d(nn.ConvTranspose3d):
+    """As `Conv3d`."""
+
+    def forward(self, input: Tensor, output_size: list[int] | None = None) -> Tensor:
+        if input.device.type != "cpu":
+            return super().forward(input, output_size)
+        with full_precision(input):
+            return super().forward(input.to(self.weight.dtype), output_size)
+
+
+CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: Conv3d}
+TRANSPOSED = {1: nn.ConvTranspose1d, 2: nn.ConvTranspose2d, 3: ConvTranspose3d}
 NORMS = ("instance", "group", "none")
 GROUP = 8
 

@@ -14,7 +14,6 @@ them.
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -84,11 +83,7 @@ class LocalMap(nn.Module):
         self.mix = nn.Linear(out, out)
 
     def forward(self, x: Tensor) -> Tensor:
-        # on a CPU gradients of bfloat16 kernels of three axes are wrong where each has two cells (torch 2.13)
-        exact = x.ndim == 5 and x.device.type == "cpu"
-        with full_precision(x) if exact else nullcontext():
-            field = self.conv((x.to(self.mix.weight.dtype) if exact else x).movedim(-1, 1))
-        return self.mix(F.relu(field).movedim(1, -1))
+        return self.mix(F.relu(self.conv(x.movedim(-1, 1))).movedim(1, -1))
 
 
 class MultiwaveletLayer(nn.Module):
