@@ -6,8 +6,8 @@ grids have, scattered in the unit cube.
 
 To add a model: register it. If it needs other arguments than those of `PLAIN` to be tiny, name them in `TINY`; if it
 has forms that differ by more than a number, in `VARIANTS`; dimensions that it refuses, in `REFUSED`; a model that is
-given points by number, in `NUMBERED`; and give every argument that no model had before another value in `CHANGES`. A stack of blocks is called `blocks`; a model that is none
-has a `lift` and a `project`, which stay in full precision.
+given points by number, in `NUMBERED`; and give every argument that no model had before another value in `CHANGES`. A
+stack of blocks is called `blocks`; a model that is none has a `lift` and a `project`, which stay in full precision.
 """
 
 from __future__ import annotations
