@@ -83,6 +83,12 @@ def check_mode_counts(modes: tuple[int, ...]) -> tuple[int, ...]:
     return modes
 
 
+def check_padding(domain_padding: float, of: str = "axis") -> None:
+    """Refuse a padding that is no fraction of the axis, or of what else is padded."""
+    if not 0.0 <= domain_padding <= 4.0:
+        raise SpecError(f"domain_padding is a fraction of the {of} between 0 and 4; got {domain_padding}")
+
+
 def padded_shape(points: tuple[int, ...], fraction: float) -> tuple[int, ...]:
     """Axis lengths after `fraction` of each axis has been appended: n + int(fraction * n)."""
     if fraction == 0.0:

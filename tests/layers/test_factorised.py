@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hofno.geometry import axis_coordinates, grid_coordinates
-from hofno.layers.factorised import AxisKernel, FactorisedAttention, turned
+from hofno.layers.factorised import REACH, AxisKernel, FactorisedAttention
+from hofno.layers.rotary import angles_at, turned
 from reference import relative
 
 SIZES = {1: (5,), 2: (3, 4), 3: (2, 3, 2)}
@@ -59,7 +60,8 @@ def test_turning_keeps_lengths_and_knows_distances_alone() -> None:
 
     def product(s: float, t: float) -> Tensor:
         places = torch.tensor([[s], [t]], dtype=torch.float64)
-        a, b = turned(torch.stack((q, k)), places)
+        angles = angles_at(places, 3, REACH)
+        a, b = turned(torch.stack((q, k)), angles.cos(), angles.sin())
         assert torch.allclose(a.norm(), q.norm())
         return a @ b
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
+from hofno.layers.cells import crop, extend
 from hofno.layers.convolutions import CONVOLUTIONS, TRANSPOSED, DoubleConv, ResidualConv, norm_of
-from hofno.layers.ushape import HalvingUShape, UShape, crop, extend, ladder_points, pyramid
+from hofno.layers.ushape import HalvingUShape, UShape, ladder_points, pyramid
 from reference import as_array, relative
 
 Array = np.ndarray
@@ -105,9 +106,9 @@ def test_any_size_is_extended_to_what_halves_and_cropped_again(sizes: list[int],
         assert big >= max(n, 2 ** (levels + 1))
         assert big - n < 2**levels or big == 2 ** (levels + 1)
     v = torch.randn(1, 2, *sizes)
-    wide = extend(v, points)
+    wide = extend(v, points, 2)
     assert tuple(wide.shape[2:]) == points
-    assert crop(wide, tuple(sizes)).equal(v)
+    assert crop(wide, tuple(sizes), 2).equal(v)
     assert float(wide.abs().sum()) == pytest.approx(float(v.abs().sum()), rel=1e-4)
 
 

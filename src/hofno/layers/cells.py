@@ -1,4 +1,7 @@
-"""Grids cut into windows of a few cells along each axis, and made longer to fit them. Channel-last (b, *n, c)."""
+"""Grids cut into windows of a few cells along each axis, and made longer to fit them. Channel-last (b, *n, c).
+
+Fields whose axes begin elsewhere, as those of (b, c, *n) at 2, are made longer and cut by saying so.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,15 @@ def join_windows(cells: Tensor, size: int) -> Tensor:
     return cut.permute(0, *order, -1).reshape(len(cells), *(m * size for m in cells.shape[1:-2]), cells.shape[-1])
 
 
-def extend(v: Tensor, points: tuple[int, ...]) -> Tensor:
-    """Zeros at the end of each axis up to `points`. (b, *n, c) -> (b, *points, c)"""
-    ends = [end for big, n in zip(reversed(points), reversed(v.shape[1:-1]), strict=True) for end in (0, big - n)]
-    return F.pad(v, [0, 0, *ends]) if any(ends) else v
+def extend(v: Tensor, points: tuple[int, ...], first: int = 1) -> Tensor:
+    """Zeros at the end of each axis, from axis `first` on, up to `points`. (b, *n, c) -> (b, *points, c)"""
+    given = v.shape[first : first + len(points)]
+    ends = [end for big, n in zip(reversed(points), reversed(given), strict=True) for end in (0, big - n)]
+    return F.pad(v, [0, 0] * (v.ndim - first - len(points)) + ends) if any(ends) else v
 
 
-def crop(v: Tensor, points: tuple[int, ...]) -> Tensor:
-    """The first `points` of each axis. (b, *n, c) -> (b, *points, c)"""
-    for axis, n in enumerate(points, 1):
+def crop(v: Tensor, points: tuple[int, ...], first: int = 1) -> Tensor:
+    """The first `points` of each axis, from axis `first` on. (b, *n, c) -> (b, *points, c)"""
+    for axis, n in enumerate(points, first):
         v = v.narrow(axis, 0, n)
     return v

@@ -16,20 +16,10 @@ from torch import Tensor, nn
 
 from hofno.geometry import Coordinates, cached_coordinates
 from hofno.layers.fields import at_least
+from hofno.layers.rotary import angles_at, turned
 
 REACH = 64.0  # turns of RoPE's fastest pair along an axis, times 2 pi
-SLOWEST = 1e4
 EPSILON = 1e-20  # far below a variance: products of small kernels are smaller still
-
-
-def turned(u: Tensor, positions: Tensor) -> Tensor:
-    """Channels j and j + c/2 of (..., n, c), turned by the angle 64 x 10^(-8 j / c) at positions x (n, 1)."""
-    half = u.shape[-1] // 2
-    slower = torch.arange(half, dtype=positions.dtype, device=positions.device) / half
-    angles = REACH * positions * SLOWEST**-slower  # (n, c/2)
-    cos, sin = angles.cos(), angles.sin()
-    first, second = u[..., :half], u[..., half:]
-    return torch.cat((first * cos - second * sin, first * sin + second * cos), -1)
 
 
 class AxisKernel(nn.Module):
@@ -46,7 +36,8 @@ class AxisKernel(nn.Module):
     def forward(self, means: Tensor, positions: Tensor) -> Tensor:
         a, b = self.up(self.norm(self.reduce(means))).chunk(2, -1)
         pairs = self.maps(self.down(a * F.gelu(b))).unflatten(-1, (2, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = turned(pairs, positions)  # (b, h, n, rank) each
+        angles = angles_at(positions, pairs.shape[-1] // 2, REACH)  # (n, rank / 2)
+        q, k = turned(pairs, angles.cos(), angles.sin())  # (b, h, n, rank) each
         return torch.matmul(q, k.mT) / means.shape[1]
 
 

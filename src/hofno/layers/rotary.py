@@ -22,19 +22,19 @@ SLOWEST = 1e4  # the fastest pair of channels is turned so much faster than the 
 
 
 def angles_at(places: Tensor, pairs: int, reach: float) -> Tensor:
-    """Angles of pairs of channels at (b, N, d), the same number for each coordinate and 0 for the rest: (b, N, pairs).
+    """Angles of pairs of channels at (..., d), the same number for each coordinate and 0 for the rest: (..., pairs).
 
     The angles of a coordinate x are reach x 10^(-4 j / count), j = 0, ..., count - 1.
     """
     dims = places.shape[-1]
     count = pairs // dims
     slower = torch.arange(count, dtype=places.dtype, device=places.device) / count
-    angles = (reach * places.unsqueeze(-1) * SLOWEST**-slower).flatten(-2)  # (b, N, d count)
+    angles = (reach * places.unsqueeze(-1) * SLOWEST**-slower).flatten(-2)  # (..., d count)
     return F.pad(angles, (0, pairs - dims * count))
 
 
 def turned(u: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Channels j and j + pairs of (b, N, h, c) turned by angles (b, N, 1, pairs); of an odd number the last stays."""
+    """Channels j and j + pairs of (..., c) turned by angles (..., pairs); of an odd number the last stays."""
     pairs = cos.shape[-1]
     first, second = u[..., :pairs], u[..., pairs : 2 * pairs]
     return torch.cat((first * cos - second * sin, first * sin + second * cos, u[..., 2 * pairs :]), -1)

@@ -14,8 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hofno.errors import SpecError
-from hofno.geometry import check_mode_counts, check_modes, padded_shape, wavenumbers
+from hofno.geometry import check_mode_counts, check_modes, check_padding, padded_shape, wavenumbers
 from hofno.layers.filters import DenseFilter, SpectralFilter
 from hofno.layers.precision import full_precision
 from hofno.transforms import fourier
@@ -66,8 +65,7 @@ class SchwartzConv(nn.Module):
 
     def __init__(self, width: int, modes: tuple[int, ...], mixed: bool, domain_padding: float = 0.0) -> None:
         super().__init__()
-        if not 0.0 <= domain_padding <= 4.0:
-            raise SpecError(f"domain_padding is a fraction of the axis between 0 and 4; got {domain_padding}")
+        check_padding(domain_padding)
         self.modes, self.domain_padding, self.mixed = check_mode_counts(modes), domain_padding, mixed
         scale = 1.0 / math.sqrt(2 * width)
         self.first = DenseFilter(width, self.modes, "symmetric", scale)

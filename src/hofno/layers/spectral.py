@@ -25,6 +25,7 @@ from hofno.geometry import (
     ModeSet,
     check_mode_counts,
     check_modes,
+    check_padding,
     choose,
     padded_shape,
     wavenumbers,
@@ -76,8 +77,7 @@ class HigherOrderSpectralConv(nn.Module):
             raise SpecError(f"width must be at least 1; got {width}")
         if order < 1:
             raise SpecError(f"order must be at least 1 (1 is the ordinary spectral convolution); got {order}")
-        if not 0.0 <= domain_padding <= 4.0:
-            raise SpecError(f"domain_padding is a fraction of the axis between 0 and 4; got {domain_padding}")
+        check_padding(domain_padding)
         choose(weights, WEIGHTS, "weights")
         choose(mode_set, MODE_SETS, "mode_set")
         choose(method, fourier.METHODS, "method")

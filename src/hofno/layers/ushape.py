@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hofno.layers.cells import crop, extend
 from hofno.layers.convolutions import DoubleConv
 
 LINEAR = {1: "linear", 2: "bilinear", 3: "trilinear"}
@@ -26,19 +27,6 @@ def ladder_points(points: tuple[int, ...], levels: int) -> tuple[int, ...]:
     """The axes of the finest grid of a ladder: multiples of 2^levels, at least two of them."""
     step = 2**levels
     return tuple(max(2, -(-n // step)) * step for n in points)
-
-
-def extend(v: Tensor, points: tuple[int, ...]) -> Tensor:
-    """Zeros at the end of each axis up to `points`. (b, c, *n) -> (b, c, *points)"""
-    ends = [end for big, n in zip(reversed(points), reversed(v.shape[2:]), strict=True) for end in (0, big - n)]
-    return F.pad(v, ends) if any(ends) else v
-
-
-def crop(v: Tensor, points: tuple[int, ...]) -> Tensor:
-    """The first `points` of each axis. (b, c, *n) -> (b, c, *points)"""
-    for axis, n in enumerate(points, 2):
-        v = v.narrow(axis, 0, n)
-    return v
 
 
 class UShape(nn.Module):
@@ -65,7 +53,7 @@ class HalvingUShape(UShape):
 
     def forward(self, v: Tensor) -> Tensor:
         points = tuple(v.shape[2:])
-        return crop(super().forward(extend(v, ladder_points(points, len(self.downs)))), points)
+        return crop(super().forward(extend(v, ladder_points(points, len(self.downs)), 2)), points, 2)
 
 
 class Down(nn.Sequential):

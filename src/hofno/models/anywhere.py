@@ -8,25 +8,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import COORDINATES, Coordinates, choose
-from hofno.layers.fields import at_least, check_dims, check_field, told, with_places
+from hofno.geometry import Coordinates
+from hofno.layers.fields import check_field, with_places
 from hofno.layers.precision import full_precision
 from hofno.models.clouds import check_cloud
+from hofno.models.on_grid import FieldModel
 
 
-class TokenModel(nn.Module):
+class TokenModel(FieldModel):
     """A network of tokens, (b, in_channels, *n) -> (b, out_channels, *n), or the same at points (b, c, N) at (b, d, N).
 
     A model of this kind sets `lift`, `blocks` and `project`; what its blocks are given and give may be more than one
     tensor, which `start` and `end` then say, and a network that is no stack of blocks says so in `through`.
     """
-
-    lift: nn.Module
-    blocks: nn.ModuleList
-    project: nn.Module
 
     def __init__(
         self,
@@ -37,19 +34,7 @@ class TokenModel(nn.Module):
         coordinates: Coordinates,
         landmarks: int = 0,
     ) -> None:
-        super().__init__()
-        at_least(0, in_channels=in_channels, landmarks=landmarks)
-        at_least(1, out_channels=out_channels)
-        check_dims(dims)
-        choose(coordinates, COORDINATES, "coordinates")
-        if coordinates == "none" and (landmarks or not in_channels):
-            wanted = f"landmarks={landmarks}" if landmarks else "in_channels=0"
-            raise SpecError(f"{wanted} needs positions and coordinates='none' leaves them out; use 'endpoint'")
-        self.config = config
-        self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
-        self.coordinates: Coordinates = coordinates
-        self.landmarks = landmarks
-        self.known = told(in_channels, dims, coordinates, landmarks)
+        super().__init__(config, in_channels, out_channels, dims, coordinates, landmarks, fewest=0)
 
     def need_places(self) -> None:
         """Refuse to leave positions out."""

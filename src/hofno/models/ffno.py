@@ -17,8 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.errors import SpecError
-from hofno.geometry import Coordinates, check_mode_counts, choose
+from hofno.geometry import Coordinates, check_mode_counts, check_padding, choose
 from hofno.layers.axial import AxialConv
 from hofno.layers.fields import at_least
 from hofno.models.config import config_of
@@ -97,8 +96,7 @@ class FFNO(GridModel):
         modes = check_mode_counts(modes)
         super().__init__(config_of(FFNO, locals()), in_channels, out_channels, len(modes), coordinates)
         at_least(1, width=width, depth=depth, expansion=expansion)
-        if not 0.0 <= domain_padding <= 4.0:
-            raise SpecError(f"domain_padding is a fraction of the axis between 0 and 4; got {domain_padding}")
+        check_padding(domain_padding)
         choose(readout, READOUTS, "readout")
         self.modes = modes
         self.readout = readout

@@ -22,8 +22,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from hofno.errors import SpecError
-from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, choose
+from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, check_padding, choose
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
 from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
@@ -113,8 +112,7 @@ class GeoFNO(nn.Module):
         super().__init__()
         at_least(0, in_channels=in_channels, deformation=deformation)
         at_least(1, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
-        if not 0.0 <= domain_padding <= 4.0:
-            raise SpecError(f"domain_padding is a fraction of the box between 0 and 4; got {domain_padding}")
+        check_padding(domain_padding, "box")
         choose(backbone, BACKBONES, "backbone")
         choose(decoder, DECODERS, "decoder")
         self.modes = check_mode_counts(modes)

@@ -14,12 +14,8 @@ from hofno.layers.fields import at_least, check_dims, check_field, told, with_pl
 from hofno.layers.precision import full_precision
 
 
-class GridModel(nn.Module):
-    """A network of fields on a grid or a mesh, (b, in_channels, *n) -> (b, out_channels, *n).
-
-    A model of this kind sets `lift`, `blocks` and `project`, channel-last, or says otherwise in `start`, `through` and
-    `end`. The first and the last of them compute in full precision.
-    """
+class FieldModel(nn.Module):
+    """What every baseline is told: its channels, its axes, and how it knows positions."""
 
     lift: nn.Module
     blocks: nn.ModuleList
@@ -33,21 +29,31 @@ class GridModel(nn.Module):
         dims: int,
         coordinates: Coordinates,
         landmarks: int = 0,
+        *,
+        fewest: int = 1,
     ) -> None:
         super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels)
+        at_least(fewest, in_channels=in_channels)
+        at_least(1, out_channels=out_channels)
         at_least(0, landmarks=landmarks)
         check_dims(dims)
         choose(coordinates, COORDINATES, "coordinates")
-        if landmarks and coordinates == "none":
-            raise SpecError(
-                f"landmarks={landmarks} needs positions and coordinates='none' leaves them out; use 'endpoint'"
-            )
+        if coordinates == "none" and (landmarks or not in_channels):
+            wanted = f"landmarks={landmarks}" if landmarks else "in_channels=0"
+            raise SpecError(f"{wanted} needs positions and coordinates='none' leaves them out; use 'endpoint'")
         self.config = config
         self.in_channels, self.out_channels, self.dims = in_channels, out_channels, dims
         self.coordinates: Coordinates = coordinates
         self.landmarks = landmarks
         self.known = told(in_channels, dims, coordinates, landmarks)
+
+
+class GridModel(FieldModel):
+    """A network of fields on a grid or a mesh, (b, in_channels, *n) -> (b, out_channels, *n).
+
+    A model of this kind sets `lift`, `blocks` and `project`, channel-last, or says otherwise in `start`, `through` and
+    `end`. The first and the last of them compute in full precision.
+    """
 
     def start(self, known: Tensor) -> Tensor:
         """What goes through, of the fields and positions (b, *n, known)."""

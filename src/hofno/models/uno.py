@@ -28,6 +28,7 @@ from hofno.geometry import (
     ModeSet,
     check_mode_counts,
     check_modes,
+    check_padding,
     choose,
     padded_shape,
 )
@@ -131,8 +132,7 @@ class UNO(GridModel):
         super().__init__(config_of(UNO, locals()), in_channels, out_channels, len(modes), coordinates)
         at_least(1, width=width)
         choose(mode_set, MODE_SETS, "mode_set")
-        if not 0.0 <= domain_padding <= 4.0:
-            raise SpecError(f"domain_padding is a fraction of the axis between 0 and 4; got {domain_padding}")
+        check_padding(domain_padding)
         sizes, growth, shares = tuple(sizes), tuple(growth), tuple(shares)
         if not sizes or not len(sizes) == len(growth) == len(shares):
             raise SpecError(
