@@ -28,6 +28,16 @@ def test_nearest_points(masked: bool, tile: int, monkeypatch: pytest.MonkeyPatch
             assert kept.tolist() == others[:4]
 
 
+def test_points_equally_far_are_chosen_alike_whatever_the_rounding() -> None:
+    grid = torch.cartesian_prod(torch.linspace(0, 1, 13), torch.linspace(0, 1, 7)).unsqueeze(0)
+    whole = torch.cartesian_prod(torch.arange(13), 2 * torch.arange(7)).unsqueeze(0)
+    rounded = torch.nextafter(grid, torch.rand_like(grid).round())
+    found = nearest(grid, 8)[0]
+    assert nearest(whole.double() / 12, 8)[0].equal(found)
+    assert nearest(rounded, 8)[0].equal(found)
+    assert nearest(3.0 * grid.double() - 7.0, 8)[0].equal(found)
+
+
 def test_few_points_have_few_neighbours() -> None:
     assert nearest(torch.rand(2, 3, 2), 8)[0].shape == (2, 3, 2)
     assert nearest(torch.rand(2, 1, 2), 8)[0].shape == (2, 1, 0)

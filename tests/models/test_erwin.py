@@ -10,7 +10,8 @@ from torch import Tensor
 
 from hofno.errors import SpecError
 from hofno.geometry import grid_coordinates
-from hofno.models import Erwin
+from hofno.layers import balltree
+from hofno.models import Erwin, erwin
 from reference import relative
 
 
@@ -131,3 +132,14 @@ def test_number_of_parameters() -> None:
 def test_wrong_arguments(change: dict[str, Any], text: str) -> None:
     with pytest.raises(SpecError, match=text):
         make(**change)
+
+
+def test_a_grid_has_one_layout_in_every_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many of a grid's points are equally far, and rounding must not choose between them: devices round differently."""
+    model, x = make(in_channels=1, neighbours=6).double(), torch.randn(1, 1, 15, 11).double()
+    exact = model(x)
+    assert relative(model.float()(x.float()), exact) < 1e-5
+    monkeypatch.setattr(balltree, "_kept", {})
+    through = grid_coordinates((15, 11), "endpoint") * (1 + 1e-15)
+    monkeypatch.setattr(erwin, "cached_coordinates", lambda points, kind, like: through.to(like.dtype))
+    assert relative(model.double()(x), exact) < 1e-10

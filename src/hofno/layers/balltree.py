@@ -3,7 +3,8 @@ r"""Balanced ball trees: points put in an order in which those that are near eac
 A set of n points is split at the median of its widest axis, ceil(n / 2) below and the others above; both halves are
 split again, and so on until no set has more than a given number of points. These are the balls; in their order, points
 of one ball stand next to each other, and so do the balls of one larger ball. Which points share a ball depends on where
-they are and not on the order they came in, but for points that are equally far along an axis.
+they are and not on the order they came in, but for points that are equally far along an axis: those stay in the order
+they came in, on every device, as positions are compared as whole numbers (`marks`).
 
 Places in that order are called slots. A tree has as many of them for every cloud of a batch: clouds fill the first
 balls, and each ball's first slots. All sets of a level are sorted at once; shapes follow from the number of points that
@@ -19,6 +20,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+MOST = 2**40  # of the numbers by which positions are compared: float64 has them and their sums
 
 
 class Slots(NamedTuple):
@@ -41,6 +44,23 @@ def take(v: Tensor, index: Tensor) -> Tensor:
     return v.expand(len(index), -1, -1).gather(1, index.unsqueeze(-1).expand(-1, -1, v.shape[-1]))
 
 
+def marks(places: Tensor, mask: Tensor | None, most: int) -> Tensor:
+    """Points (b, N, d) by whole numbers, in float64: 0 to `most` across the widest axis of those of a cloud.
+
+    Of points that are equally far, as many in a grid are, devices that round differently choose alike.
+    """
+    at = places.double()
+    if mask is None:
+        low, high = at.amin(1, keepdim=True), at.amax(1, keepdim=True)
+    else:
+        absent = ~mask.unsqueeze(-1)
+        low = at.masked_fill(absent, torch.inf).amin(1, keepdim=True)
+        high = at.masked_fill(absent, -torch.inf).amax(1, keepdim=True)
+        low, high = (v.nan_to_num(0.0, 0.0, 0.0) for v in (low, high))  # of a cloud without points
+    extent = (high - low).amax(-1, keepdim=True)
+    return ((at - low) / torch.where(extent > 0, extent, 1.0) * most).round()
+
+
 @torch.no_grad()
 def ball_tree(places: Tensor, ball: int, mask: Tensor | None = None, levels: int = 0) -> Slots:
     """Slots of the points (b, N, d) in balls of at most `ball` of them.
@@ -52,6 +72,7 @@ def ball_tree(places: Tensor, ball: int, mask: Tensor | None = None, levels: int
         levels: how often sets are split at least.
     """
     batch, number, _ = places.shape
+    places = marks(places, mask, MOST)
     while ball << levels < number:
         levels += 1
     size = ball if mask is not None else -(-number >> levels)

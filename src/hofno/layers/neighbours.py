@@ -10,16 +10,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.layers.balltree import take
+from hofno.layers.balltree import marks, take
 
 TILE = 2**24  # pairs of points whose distances are known at a time
+MOST = 2**20  # of the numbers by which positions are compared: a squared distance and a point are one integer
 
 
 @torch.no_grad()
 def nearest(places: Tensor, count: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Numbers of the `count` points nearest to each one of (b, N, d), and with a mask (b, N) which of them are there.
 
-    Both (b, N, k), with k = min(count, N - 1). All pairs of points are looked at, in tiles.
+    Both (b, N, k), with k = min(count, N - 1). All pairs of points are looked at, in tiles. Positions are compared to a
+    millionth of the cloud's extent, so that of points equally far, as in grids, every device takes the same.
     """
     batch, number, _ = places.shape
     k = min(count, number - 1)
@@ -27,20 +29,21 @@ def nearest(places: Tensor, count: int, mask: Tensor | None = None) -> tuple[Ten
         none = torch.empty(batch, number, 0, dtype=torch.long, device=places.device)
         return none, None if mask is None else none.bool()
     every = torch.arange(number, device=places.device)
-    axes = places.unbind(-1)
+    axes = marks(places, mask, MOST).long().unbind(-1)
+    never = torch.iinfo(torch.long).max
     found, there = [], []
     step = max(1, TILE // (batch * number))
     for first in range(0, number, step):
         rows = slice(first, first + step)
-        squares = places.new_zeros(())
+        apart = every.expand(batch, 1, -1)
         for axis in axes:
-            squares = squares + (axis[:, rows, None] - axis[:, None]).square()
-        squares = squares.masked_fill(every[rows, None] == every, torch.inf)
+            apart = apart + (axis[:, rows, None] - axis[:, None]).square_().mul_(number)
+        apart = apart.masked_fill(every[rows, None] == every, never)
         if mask is not None:
-            squares = squares.masked_fill(~mask.unsqueeze(1), torch.inf)
-        distances, index = squares.topk(k, -1, largest=False)
+            apart = apart.masked_fill(~mask.unsqueeze(1), never)
+        apart, index = apart.topk(k, -1, largest=False)
         found.append(index)
-        there.append(distances.isfinite())
+        there.append(apart < never)
     return torch.cat(found, 1), None if mask is None else torch.cat(there, 1)
 
 

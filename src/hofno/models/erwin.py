@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
@@ -56,6 +57,10 @@ class Layout(NamedTuple):
     neighbours: Tensor
     known: Tensor | None
     levels: tuple[Level, ...]
+
+    def to(self, dtype: torch.dtype) -> Layout:
+        """The same with places of another precision."""
+        return self._replace(levels=tuple(level._replace(places=level.places.to(dtype)) for level in self.levels))
 
 
 class Cloud(NamedTuple):
@@ -154,9 +159,12 @@ class Erwin(TokenModel):
             places = coords.mT
             layout = self.layout(places, mask)
         else:
-            places = cached_coordinates(points, self.coordinates, v).flatten(0, -2).unsqueeze(0)
+            # a grid's layout is that of its exact places, on every device and in every precision
+            exact = cached_coordinates(points, self.coordinates, v.new_empty(0, dtype=torch.float64))
+            exact = exact.flatten(0, -2).unsqueeze(0)
+            places = exact.to(v.dtype)
             key = ("erwin", points, self.coordinates, self.ball, self.stride, self.angle, self.neighbours)
-            layout = kept((*key, len(self.ups)), lambda: self.layout(places, None), v)
+            layout = kept((*key, len(self.ups)), lambda: self.layout(exact, None).to(v.dtype), v)
         return take(self.ladder(take(self.embed(v, places, layout), layout.source), layout.levels), layout.home)
 
     def embed(self, v: Tensor, places: Tensor, layout: Layout) -> Tensor:
