@@ -126,9 +126,26 @@ def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
     return members
 
 
-def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, Any]:
-    """Run every member and write `results.json`; with several workers, members share the device as processes."""
+def chosen_members(spec: Spec, only: Sequence[str]) -> list[int]:
+    """Which members `only` names, by a label, by a whole name, or by a name and its seed; all if it names none."""
+    names = [
+        {member.label or member.name, name := name_of(member, cell), f"{name}, seed {member.seed}"}
+        for member, cell in spec.members()
+    ]
+    for asked in only:
+        if not any(asked in name for name in names):
+            there = "; ".join(dict.fromkeys(max(name, key=len) for name in names))
+            raise SpecError(f"--only {asked!r} names no run of the study; it has: {there}")
+    return [index for index, name in enumerate(names) if not only or name & set(only)]
+
+
+def run_study(spec: Spec, out: Path, show: Show, workers: int = 1, only: Sequence[str] = ()) -> dict[str, Any]:
+    """Run every member, or `only` those so called, and write `results.json`.
+
+    With several workers, members share the device as processes.
+    """
     members = checked_members(spec)
+    chosen = chosen_members(spec, only)
     begun = time.perf_counter()
     earlier = diverged_earlier(out)
     outcomes = [read_member(member, out) or earlier.get(member.run_hash) for member, _ in members]
@@ -142,13 +159,14 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
         return outcome if isinstance(outcome, str) else f"test rel_l2 {outcome['metrics']['rel_l2']:.4g}"
 
     if workers <= 1:
-        for index, (member, cell) in enumerate(members):
+        for index in chosen:
+            member, cell = members[index]
             told = keep(index, try_member(member, out, show))
             show.note(f"{name_of(member, cell)}: {told}  (seed {member.seed})")
     else:
-        for member in {member.data_hash: member for member, _ in members}.values():
+        for member in {members[index][0].data_hash: members[index][0] for index in chosen}.values():
             make_data(member)
-        _run_in_processes(spec, members, out, show, workers, keep)
+        _run_in_processes(spec, members, chosen, out, show, workers, keep)
     storage.write_json(out / "results.json", found := results())
     return found
 
@@ -156,13 +174,14 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1) -> dict[str, 
 def _run_in_processes(
     spec: Spec,
     members: list[tuple[Spec, dict[str, Any]]],
+    chosen: list[int],
     out: Path,
     show: Show,
     workers: int,
     keep: Callable[[int, Outcome], str],
 ) -> None:
-    """Train members in `workers` processes, the longest first, so that the last ones are short."""
-    order = sorted(range(len(members)), key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
+    """Train the chosen members in `workers` processes, the longest first, so that the last ones are short."""
+    order = sorted(chosen, key=lambda i: -int(members[i][0].model.arguments.get("depth", 1)))
     count = 0
 
     def done(position: int, outcome: Outcome) -> None:
@@ -173,7 +192,7 @@ def _run_in_processes(
         show.advance(count, f"{name_of(member, cell)} seed {member.seed}: {keep(index, outcome)}")
 
     with showing(show):
-        show.start(spec.title or spec.name, len(members), 0)
+        show.start(spec.title or spec.name, len(order), 0)
         share(_worker, [(members[i][0].plain(), str(out)) for i in order], workers, done)
 
 

@@ -177,6 +177,30 @@ class TestMembers:
         ]
         assert [run["label"] for run in found["runs"]] == ["HO-FNO", "FNO", "wide"]
 
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_part_of_a_study_and_then_the_rest(self, tiny: Spec, folder: Path, workers: int) -> None:
+        values = {**tiny.plain(), "sweep": {"seed": [0, 1]}}
+        values["compare"] = [{"label": "FNO", "set": {"model.name": "fno"}}]
+        whole = specs.parse(values)
+
+        def ran(*only: str) -> list[tuple[str, int]]:
+            found = study.run_study(whole, folder / "out", Silent(), workers, only)
+            assert storage.read_json(folder / "out" / "results.json")["runs"] == found["runs"]
+            return [(run["label"], run["seed"]) for run in found["runs"]]
+
+        assert ran("FNO, seed 1") == [("FNO", 1)]
+        assert ran("HO-FNO, seed 0", "FNO") == [("HO-FNO", 0), ("FNO", 0), ("FNO", 1)]
+        assert ran() == [("HO-FNO", 0), ("HO-FNO", 1), ("FNO", 0), ("FNO", 1)]
+
+    def test_a_part_by_swept_values(self, tiny: Spec) -> None:
+        swept = specs.parse({**tiny.plain(), "sweep": {"model.depth": [1, 2], "seed": [0, 1]}})
+        assert study.chosen_members(swept, ()) == [0, 1, 2, 3]
+        assert study.chosen_members(swept, ["HO-FNO"]) == [0, 1, 2, 3]
+        assert study.chosen_members(swept, ["HO-FNO, depth 2"]) == [2, 3]
+        assert study.chosen_members(swept, ["HO-FNO, depth 2, seed 0", "HO-FNO, depth 1, seed 1"]) == [1, 2]
+        with pytest.raises(SpecError, match="'U-Net' names no run of the study; it has: HO-FNO, depth 1, seed 0; HO"):
+            study.chosen_members(swept, ["HO-FNO", "U-Net"])
+
     @pytest.mark.parametrize(
         ("study_keys", "named"),
         [

@@ -50,7 +50,7 @@ for command, epilog in (
     (make.train, "Examples: hofno train quick/poisson --out runs/a; hofno train --resume runs/a"),
     (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --resolution 85 --resolution 421"),
     (use.predict, "Example: hofno predict runs/a input.npy output.npy"),
-    (make.run, "Example: hofno run quick/poisson --out runs/study --workers 2"),
+    (make.run, "Examples: hofno run quick/poisson --out runs/study --workers 2; hofno run SPEC --out OUT --only FNO"),
     (use.report, "Example: hofno report runs/study"),
     (use.bench, "Example: hofno bench model --shape darcy"),
     (use.check, "Example: hofno check runs/a"),

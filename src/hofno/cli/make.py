@@ -91,14 +91,22 @@ def run(
     workers: Annotated[
         int, typer.Option(min=1, metavar="N", help="Runs trained at the same time, each in its own process.")
     ] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Only the runs so called, by label, or label and seed. Repeatable."),
+    ] = None,
     results: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also merge the measured runs into this file.")
     ] = None,
     threads: Threads = None,
 ) -> None:
-    """Run the whole study of a spec, train and evaluate each member, and write its report."""
+    """Run the whole study of a spec, train and evaluate each member, and write its report.
+
+    A part of a study is run with --only, as "FNO" or "FNO, seed 1": the same command without it does the rest, and
+    parts that were run on several machines are put together by --results.
+    """
     from hofno.report.page import check_page_folder
-    from hofno.study import check_study_folder, gather, refuse_diverged, run_study
+    from hofno.study import check_study_folder, chosen_members, gather, refuse_diverged, run_study
     from hofno.study_report import write_report
     from hofno.study_results import check_mergeable, merge_into
     from hofno.train.loop import Interrupted
@@ -106,12 +114,13 @@ def run(
 
     settle_threads(threads)
     read = load_spec(spec, settings)
+    chosen_members(read, only or ())
     check_study_folder(out, read)
     check_page_folder(out)
     if results is not None:
         check_mergeable(results, gather(read, [None] * len(read.members()), 0.0))
     try:
-        measured = run_study(read, out, choose_show(True), workers)
+        measured = run_study(read, out, choose_show(True), workers, only or ())
     except Interrupted as error:
         raise Interrupted(f"{error}; or give the same hofno run again to go on with the study") from None
     if not measured["runs"]:
