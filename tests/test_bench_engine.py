@@ -72,3 +72,11 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = bench_command("engine", "tiny", 1, tmp_path / "engine.json")
     assert record["what"] == "engine"
     assert [one["form"] for one in record["results"]["tiny"]["ways"]] == ["plain", "hofno"]
+
+
+def test_what_does_not_fit_into_memory_is_left_out_before_it_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    free = 2**20
+    monkeypatch.setattr(engine, "free_bytes", lambda device: free)
+    with pytest.raises(torch.OutOfMemoryError):
+        engine.bench_way(TINY, Way("plain", "fp32"), 4000, 1)
+    assert "seconds" in engine.bench_way(TINY, Way("plain", "fp32"), 1, 1)

@@ -116,13 +116,57 @@ def test_seconds_of_different_devices_are_not_to_be_compared(tmp_path: Path) -> 
     assert "- CPU (2 threads): HO-FNO order 3, depth 1; FNO, depth 1\n- CPU (1 threads): FNO, depth 4\n" in text
 
 
+def test_what_a_reader_should_know_is_on_the_page(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "compare": COMPARE, "remark": "\nA demonstration,\nnot a benchmark.\n"})
+    results = results_of(spec, [0.05, 0.5, 0.2])
+    assert results["remark"] == "A demonstration,\nnot a benchmark."
+    page = write_report(tmp_path, results).read_text()
+    assert "<strong>Remark.</strong> A demonstration, not a benchmark.</p>\n</aside>" in page
+    assert page.count("not a benchmark") == 1
+    write_report(tmp_path, {**results, "remark": "Measured with an older version."})
+    text = (tmp_path / "report.md").read_text()
+    assert "> **Remark.** Measured with an older version.\n>\n> A demonstration,\n> not a benchmark.\n" in text
+    assert "Remark" not in report(tmp_path, specs.parse(BASE), [0.5])
+    assert "remark" not in results_of(specs.parse(BASE), [0.5])
+
+
+def test_seconds_say_what_ran_beside(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "sweep": {"seed": [0, 1, 2]}})
+    results = results_of(spec, [0.05, 0.06, 0.07])
+    for run, beside, seconds in zip(results["runs"], ("alone", "alone", "two at a time"), (10, 20, 50), strict=True):
+        run |= {"beside": beside, "seconds": seconds}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "| 15.0 (alone), 50.0 (two at a time) |" in text
+    assert "Training time: 30 s in 2 runs, alone; 50 s in 1 run, two at a time" in text
+    assert "means over runs measured alike" in text
+
+
+def test_measured_remarks_are_on_their_pages(tmp_path: Path) -> None:
+    results = storage.read_json(Path(__file__).parents[1] / "results" / "best" / "elasticity.json")
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert results["remark"] in text
+    assert all(f"({run['beside']})" in text for run in results["runs"])
+
+
+@pytest.mark.parametrize(
+    ("origin", "words"),
+    [("generated", "data generated here"), ("original", "the published data"), ("user", "data of your own")],
+)
+def test_the_lead_says_where_the_data_come_from(tmp_path: Path, origin: str, words: str) -> None:
+    write_report(tmp_path, {**results_of(specs.parse(BASE), [0.5]), "origin": origin})
+    assert f"1 run on {words}" in (tmp_path / "report.md").read_text()
+
+
 def test_the_headline_of_a_sweep_is_its_lowest_error(tmp_path: Path) -> None:
     spec = specs.parse({**BASE, "sweep": {"model.order": [1, 3], "seed": [0, 1]}})
     text = report(tmp_path, spec, [0.9, 0.7, 0.02, 0.04])
     headline = next(line for line in text.splitlines() if line.startswith("> **"))
     assert "order 3" in headline
     assert "0.0300" in headline
-    assert "2 seeds" in text
+    assert "The lowest of 2 settings, picked by this very error; mean over the test set and 2 seeds." in text
+    assert "small dots: the seeds" in text
 
 
 def test_published_numbers_stand_beside_ours(tmp_path: Path) -> None:
@@ -151,7 +195,43 @@ def test_measured_flows_are_shown_without_their_run_folders(tmp_path: Path) -> N
         last = run["rollout"]["rel_l2_per_step"][-1]
         assert f"{last:.3g}" in text
     assert '<span class="whole">1e-5</span>' in page
+    for explained in (
+        "Finite: ",
+        "Bounded: those whose enstrophy mean(w²)/2 also stays below 4 times",
+        "Shell s holds",
+    ):
+        assert explained in text
+    assert "Last known" not in text, "nothing is known after the horizon"
+    for unexplained in ("the power", "tab:", "cells"):
+        assert unexplained not in text
 
 
 def test_runs_without_rollouts_have_no_such_section(tmp_path: Path) -> None:
     assert "## Rollouts" not in report(tmp_path, specs.parse({**BASE, "compare": COMPARE}), [0.1, 0.5, 0.2])
+
+
+def test_other_grids_are_in_the_report_of_a_study(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "compare": COMPARE, "sweep": {"seed": [0, 1]}})
+    results = results_of(spec, [0.05, 0.06, 0.5, 0.51, 0.2, 0.21])
+    assert "On other grids" not in write_report(tmp_path, results).read_text()
+    for index, (member, cell) in enumerate(spec.members()):
+        errors = {"48": 0.3 + 0.01 * index, "64": 0.1, "200": 0.4}
+        record = {
+            "label": cell.get("label", ""),
+            "trained_at": 64,
+            "resolutions": {n: {"metrics": {"rel_l2": error}} for n, error in errors.items()},
+            "spec_hash": member.run_hash if index < 5 else "of another spec",
+        }
+        storage.write_json(study.member_folder(tmp_path, member) / "resolution.json", record)
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "## On other grids" in text
+    table = text[text.index("| model | trained at |") :].splitlines()
+    assert table[0] == "| model | trained at | rel. L2 at 48 | rel. L2 at 64 | rel. L2 at 200 | seeds |"
+    assert [line.split(" | ")[0] for line in table[2:5]] == [
+        "| HO-FNO order 3, depth 1",
+        "| FNO, depth 1",
+        "| FNO, depth 4",
+    ]
+    assert table[4] == "| FNO, depth 4 | 64 | 0.340 | 0.100 | 0.400 | 1 |"
+    assert "Errors at resolution 48 are against other functions: products of degree 3 alias" in text

@@ -225,14 +225,9 @@ def measured_rows(results: dict[str, Any]) -> list[list[str]]:
     rows = []
     for found in tables.summarise(results["runs"]):
         error = found.metrics["rel_l2"]
-        under: dict[str, list[float]] = {}  # seconds by what ran beside; means of unlike conditions say nothing
-        for run in results["runs"]:
-            if run["label"] == found.label:
-                under.setdefault(run.get("beside", ""), []).append(run["seconds"])
-        means = {how: number(statistics.fmean(seconds)) for how, seconds in under.items()}
-        seconds = ", ".join(f"{mean} ({how})" if how else mean for how, mean in means.items())
         parameters = f"{found.parameters['real'] / 1e6:.2f}M"
-        rows.append([found.label, plus_minus(error.mean, error.std), parameters, seconds, str(len(found.seeds))])
+        seconds, seeds = tables.seconds_cell(found), str(len(found.seeds))
+        rows.append([found.label, plus_minus(error.mean, error.std), parameters, seconds, seeds])
     return rows
 
 

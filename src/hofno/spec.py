@@ -62,7 +62,8 @@ class TrainSpec(Section):
     epochs: int = Field(100, ge=1, description="passes over the training set")
     batch_size: int = Field(20, ge=1, description="samples in a step; the last, smaller batch of an epoch is used too")
     loss: Literal["rel_l2", "mse", "mae", "rel_l2_gradient"] = Field(
-        "rel_l2", description="training loss, see hofno.train.losses"
+        "rel_l2",
+        description="relative L2 error in physical units; squared or absolute one, standardised; rel_l2 with gradients",
     )
     optimiser: Literal["adamw", "muon", "soap"] = Field(
         "adamw", description="muon, soap: matrices of the blocks by Muon or SOAP, the rest by AdamW"
@@ -114,24 +115,30 @@ class TrainSpec(Section):
 class Variant(Section):
     """A run that differs from the spec's own in a few keys."""
 
-    label: str
-    set: dict[str, Any] = Field(default_factory=dict)
+    label: str = Field(description="what the run is called in tables")
+    set: dict[str, Any] = Field(default_factory=dict, description="its other values, by dotted keys")
 
 
 class Spec(Section):
     """One run, and the study around it."""
 
-    name: str = "run"
-    title: str = ""
-    label: str = ""
+    name: str = Field("run", description="name of the run; that of the file if left out")
+    title: str = Field("", description="title of the report")
+    label: str = Field("", description="what the spec's own run is called in tables; its name if left out")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the weights and of the order of the data")
     device: str = Field("auto", description="auto, cpu or cuda")
-    data: DataSpec
-    model: ModelSpec
-    train: TrainSpec = TrainSpec()  # pyright: ignore[reportCallIssue]
-    compare: tuple[Variant, ...] = ()
-    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
+    data: DataSpec = Field(description="problem and its parameters: hofno list problems, hofno show --problem NAME")
+    model: ModelSpec = Field(description="name and arguments of the model: hofno list models, hofno show --model NAME")
+    train: TrainSpec = Field(TrainSpec(), description="how it is trained: hofno show --train")  # pyright: ignore[reportCallIssue]
+    compare: tuple[Variant, ...] = Field(
+        (), description='[[compare]], more runs that differ in some keys: label = "FNO", set = {"model.name" = "fno"}'
+    )
+    sweep: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description='[sweep], every run with each of these values: seed = [0, 1, 2], "model.depth" = [1, 4]',
+    )
     published: str = Field("", description="published table to print beside the results, such as poisson")
+    remark: str = Field("", description="what a reader of the numbers should know; stands in results and reports")
 
     def plain(self) -> dict[str, Any]:
         """Plain values, defaults included."""
@@ -154,7 +161,8 @@ class Spec(Section):
 
     @property
     def study_hash(self) -> str:
-        return fingerprint(self.plain())
+        """Hash of the whole study. A remark says something about it and changes nothing."""
+        return fingerprint({key: value for key, value in self.plain().items() if key != "remark"})
 
     def single(self) -> Spec:
         """The spec's own run, without the study around it."""
@@ -164,10 +172,12 @@ class Spec(Section):
         """Every run of the study, each with the keys that tell it apart. The spec's own run comes first."""
         base = self.single()
         variants: list[tuple[Spec, dict[str, Any]]] = [(base, {})]
-        variants += [
-            (override(base, {"label": variant.label, **variant.set}), {"label": variant.label})
-            for variant in self.compare
-        ]
+        for variant in self.compare:
+            try:
+                member = override(base, {"label": variant.label, **variant.set})
+            except SpecError as error:
+                raise SpecError(f"member {variant.label!r} of the study: {error}") from None
+            variants.append((member, {"label": variant.label}))
         keys = list(self.sweep)
         found: list[tuple[Spec, dict[str, Any]]] = []
         for spec, cell in variants:
@@ -205,7 +215,7 @@ def load(path: str | Path) -> Spec:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise SpecError(f"there is no spec {path}; `hofno list` shows those that come with the package") from None
+        raise SpecError(f"there is no file {path}; check the path") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"cannot read the spec {path}: {error}; give a readable TOML file") from None
     try:
@@ -231,7 +241,10 @@ def override(spec: Spec, changes: dict[str, Any]) -> Spec:
     changed = parse(values, "the changed spec")
     if changed.model.name == spec.model.name:
         return changed
-    return parse({**values, "model": _for_other_model(values["model"], spec.model.name, changes)}, "the changed spec")
+    values["model"] = _for_other_model(values["model"], spec.model.name, changes)
+    if ["compare"] not in map(key_path, changes):
+        values["compare"] = [_as_before(variant, spec.model, values["model"]) for variant in changed.compare]
+    return parse(values, "the changed spec")
 
 
 def _for_other_model(values: dict[str, Any], before: str, changes: dict[str, Any]) -> dict[str, Any]:
@@ -244,6 +257,19 @@ def _for_other_model(values: dict[str, Any], before: str, changes: dict[str, Any
     anew = [key_path(key) for key in changes]
     left = set() if ["model"] in anew else arguments_of(before) - arguments_of(values["name"])
     return {key: value for key, value in values.items() if key not in left or ["model", key] in anew}
+
+
+def _as_before(variant: Variant, own: ModelSpec, changed: dict[str, Any]) -> dict[str, Any]:
+    """A variant with a model of its own, which keeps the arguments that the spec's own model had and has no more."""
+    from hofno.models.registry import arguments_of
+
+    given = {tuple(key_path(key)): value for key, value in variant.set.items()}
+    name = given.get(("model", "name"))
+    kept: dict[str, Any] = {}
+    if isinstance(name, str):
+        lost = {key: value for key, value in own.arguments.items() if key not in changed and key in arguments_of(name)}
+        kept = {f"model.{_key(key)}": value for key, value in lost.items() if ("model", key) not in given}
+    return {"label": variant.label, "set": {**kept, **variant.set}}
 
 
 def key_path(key: str) -> list[str]:

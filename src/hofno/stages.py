@@ -25,8 +25,8 @@ from torch import nn
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
-from hofno.data.store import generate, store_folder
-from hofno.errors import CheckpointError, ShapeError, SpecError
+from hofno.data.store import data_folder, generate, generate_again, store_folder
+from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import refuse_fixed_grid, score_on, strided
 from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
@@ -45,6 +45,9 @@ from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
 from hofno.train.track import make_trackers
 from hofno.versions import versions
+
+RUNS_TOLD = 6
+"""Runs of a study that are named where one of them is to be chosen, at most."""
 
 
 def check(spec: Spec) -> None:
@@ -92,10 +95,35 @@ def predict_as(spec: Spec, surrogate: Surrogate) -> None:
     surrogate.symmetry = problem(spec.data.problem, spec.data.parameters).symmetry if spec.train.symmetric else None
 
 
-def make_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
-    """The data of a spec, from the store if they are there."""
-    parameters = spec.data.parameters
-    return generate(spec.data.problem, store=store_folder(), progress=progress, device=spec.device, **parameters)
+def make_data(spec: Spec, progress: Progress = ignore_progress, *, again: bool = False) -> Dataset:
+    """The data of a spec, from the store if they are there, unless `again`; its progress says what is counted."""
+    name, parameters, store = spec.data.problem, spec.data.parameters, store_folder()
+    made = problem(name, parameters)
+    kept = not again and made.is_kept(data_folder(name, parameters, store))
+    stage = f"{'read' if kept else 'generate'} {'samples' if made.rollout is None else 'frames'}"
+
+    def told(_: str, done: int, total: int) -> None:
+        progress(stage, done, total)
+
+    if again:
+        return generate_again(name, parameters, store, told, spec.device)
+    return generate(name, store=store, progress=told, device=spec.device, **parameters)
+
+
+def make_test_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
+    """The data of a spec whose test split alone is asked for: with one sample in each of the others, where that does.
+
+    Pairs that are generated have a random stream for each split, so that the test samples need no others beside them.
+    """
+    made = problem(spec.data.problem, spec.data.parameters)
+    whole = made.rollout is not None or made.origin != "generated"
+    if whole or made.is_kept(data_folder(spec.data.problem, spec.data.parameters, store_folder())):
+        return make_data(spec, progress)
+
+    def of_test(_: str, done: int, total: int) -> None:
+        progress("generate test samples", max(0, done - 2), total - 2)
+
+    return make_data(specs.override(spec, {"data.train": 1, "data.valid": 1}), of_test)
 
 
 def make_model(spec: Spec, in_channels: int, out_channels: int) -> nn.Module:
@@ -117,11 +145,29 @@ def _refuse_content(path: Path) -> None:
     if (path / "spec.toml").exists():
         if (path / "model.safetensors").exists():
             raise SpecError(f"{path} holds a finished run; choose another --out, or delete it")
-        raise SpecError(f"{path} holds an unfinished run; continue it with: {resume_command(path)}, or delete it")
+        if _is_only_begun(path):
+            return
+        raise SpecError(
+            f"{path} holds an unfinished run; continue it with: {resume_command(path)}; with other settings, choose "
+            "another --out, or delete it"
+        )
     if path.exists() and not path.is_dir():
         raise SpecError(f"{path} is a file, --out needs a folder; choose another --out")
     if path.exists() and any(entry.name != LOCK and not is_temporary(entry.name) for entry in path.iterdir()):
         raise SpecError(f"{path} exists and is not a run folder; choose another --out")
+
+
+def _is_only_begun(path: Path) -> bool:
+    """Whether nothing was trained in a run folder, as by a run that diverged at once: no checkpoint, nothing else."""
+    left = [entry.name for entry in path.iterdir() if entry.name != LOCK and not is_temporary(entry.name)]
+    if not {*left} <= {"spec.toml", "metrics.jsonl", "checkpoints", "tensorboard", "wandb"}:
+        return False
+    if (path / "checkpoints").exists() and any((path / "checkpoints").iterdir()):
+        return False
+    try:  # a spec.toml that somebody wrote by hand is not replaced
+        return specs.to_toml(read_spec(path).plain()) == (path / "spec.toml").read_text(encoding="utf-8")
+    except (OSError, HofnoError):
+        return False
 
 
 def start_folder(spec: Spec, path: Path) -> None:
@@ -135,13 +181,39 @@ def read_spec(path: Path) -> Spec:
     """The spec of a run folder."""
     file = path / "spec.toml"
     if not file.exists():
-        raise CheckpointError(f"{path} is not a run folder: it has no spec.toml; give the folder of --out")
+        raise CheckpointError(f"{path} is not a run folder of hofno train: {instead_of_a_run(path)}")
     try:
         return specs.parse(tomllib.loads(file.read_text(encoding="utf-8")), str(file))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CheckpointError(
             f"{file} cannot be read ({error}); restore it from the spec the run was started with"
         ) from None
+
+
+def instead_of_a_run(path: Path) -> str:
+    """What a folder without the spec of a run is, and what to do with it."""
+    if not path.is_dir():
+        return f"{'it is a file' if path.exists() else 'there is nothing there'}; give the folder of hofno train --out"
+    if runs := runs_of_study(path):
+        told = ", ".join(map(str, runs[:RUNS_TOLD])) + (f" and {len(runs) - RUNS_TOLD} more" * (len(runs) > RUNS_TOLD))
+        return f"it is a study of {len(runs)} runs; give one of them: {told}"
+    python = f"hofno.evaluate(hofno.load({str(path)!r}), data.test)"
+    if (path / "settings.json").exists():
+        return (
+            "it is one of hofno.fit, whose data no spec tells; hofno predict and hofno check take it, hofno.fit(..., "
+            f"out={str(path)!r}, resume=True) goes on with it, and {python} evaluates it"
+        )
+    if (path / "model.safetensors").exists():
+        return (
+            "it is a saved model, which knows no data; hofno predict and hofno check take it, and in Python "
+            f"{python} evaluates it"
+        )
+    return "it has no spec.toml; give the folder of hofno train --out"
+
+
+def runs_of_study(path: Path) -> list[Path]:
+    """The run folders of a study's folder; none where it is another one."""
+    return sorted(file.parent for file in path.glob("runs/*/spec.toml"))
 
 
 def is_finished(path: Path) -> bool:
@@ -224,18 +296,16 @@ def evaluate_resolutions(
     resolutions = check_resolutions(spec, surrogate, resolutions)
     made, found = problem(spec.data.problem, spec.data.parameters), {}
     _warn_of_other_functions(made, resolutions)
-    # pairs have a random stream for each split, so that the test samples need no others beside them
-    alone = {"data.train": 1, "data.valid": 1} if made.rollout is None else {}
     fine = None
     if made.strided:
-        finest = specs.override(spec, {**alone, "data.resolution": made.parameters()["solver_resolution"]})
-        fine = make_data(finest, progress)
+        finest = specs.override(spec, {"data.resolution": made.parameters()["solver_resolution"]})
+        fine = make_test_data(finest, progress)
     for resolution in resolutions:
         if fine is not None:
             assert isinstance(fine.grid, Grid)
             test = strided(fine.test, fine.grid, resolution)
         else:
-            test = make_data(specs.override(spec, {**alone, "data.resolution": resolution}), progress).test
+            test = make_test_data(specs.override(spec, {"data.resolution": resolution}), progress).test
         scores = score_on(surrogate, test)
         per_sample = {"rel_l2": scores.rel_l2.tolist()}
         found[str(resolution)] = {"metrics": scores.means(), "per_sample": per_sample}

@@ -23,7 +23,8 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.store import generate, store_folder
-from hofno.errors import DivergedError, SpecError
+from hofno.errors import DivergedError, HofnoError, SpecError
+from hofno.problems.registry import problem
 from hofno.spec import Spec
 from hofno.stages import (
     check,
@@ -110,8 +111,14 @@ def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
     first: dict[str, str] = {}
     labels = [variant.label for variant in spec.compare]
     for member, cell in members:
-        check(member)
         name = f"{name_of(member, cell)}, seed {member.seed}"
+        try:
+            check(member)
+        except HofnoError as error:
+            if len(members) == 1:
+                raise
+            remedy = "; change its [compare.set], or leave comparisons out: --set compare=[]" if "label" in cell else ""
+            raise type(error)(f"member {name_of(member, cell)!r} of the study: {error}{remedy}") from None
         if member.run_hash in first:
             raise SpecError(
                 f"two members of the study are one run, {first[member.run_hash]!r} and {name!r}: same data, model, "
@@ -192,7 +199,7 @@ def _run_in_processes(
         show.advance(count, f"{name_of(member, cell)} seed {member.seed}: {keep(index, outcome)}")
 
     with showing(show):
-        show.start(spec.title or spec.name, len(order), 0)
+        show.start(spec.title or spec.name, len(order), 0, "run")
         share(_worker, [(members[i][0].plain(), str(out)) for i in order], workers, done)
 
 
@@ -251,13 +258,14 @@ def gather(spec: Spec, outcomes: Sequence[Outcome | None], seconds: float) -> di
         "name": spec.name,
         "title": spec.title or spec.name,
         "problem": spec.data.problem,
-        "origin": "generated",
+        "origin": problem(spec.data.problem, spec.data.parameters).origin,
         "device": device,
         "versions": first.get("versions") or versions(),
         "created": date.today().isoformat(),
         "seconds": round(seconds, 1),
         "spec": spec.plain(),
         "spec_hash": spec.study_hash,
+        **({"remark": spec.remark.strip()} if spec.remark.strip() else {}),
         "runs": runs,
         **({"diverged": diverged} if diverged else {}),
     }

@@ -100,7 +100,8 @@ def _owned(path: Path) -> storage.RunLock:
 def merge_results(old: dict[str, Any], new: dict[str, Any], where: str = "the file to merge into") -> dict[str, Any]:
     """The new results with the runs of `old` that were not measured again.
 
-    A run that is kept keeps its conditions: where device or versions differ from the new ones, they stand in the run.
+    A run that is kept keeps its conditions: where device or versions differ from the new ones, they stand in the run; a
+    remark on the old results stays, before that on the new ones.
     """
     check_results(old, where, MERGED, MERGED_RUN)
     for key in ("name", "problem"):
@@ -111,6 +112,8 @@ def merge_results(old: dict[str, Any], new: dict[str, Any], where: str = "the fi
     kept = [{**conditions, **run} for run in old["runs"] if _identity(run) not in measured]
     seconds = round(new["seconds"] + (old["seconds"] if kept else 0.0), 1)
     merged = {**new, "seconds": seconds, "runs": [*kept, *new["runs"]]}
+    if kept and (remark := _both(old.get("remark", ""), new.get("remark", ""))):
+        merged["remark"] = remark
     measured |= {_identity(run) for run in kept}
     told = {_identity(run): run for run in [*old.get("diverged", []), *new.get("diverged", [])]}
     merged["diverged"] = [run for key, run in told.items() if key not in measured]
@@ -121,6 +124,11 @@ def merge_results(old: dict[str, Any], new: dict[str, Any], where: str = "the fi
         both = specs.parse({**new["spec"], "sweep": _union(sweep, new["spec"]["sweep"])})
         merged |= {"spec": both.plain(), "spec_hash": both.study_hash}
     return merged
+
+
+def _both(old: str, new: str) -> str:
+    """Two remarks as one; what stands in the first already is not said again."""
+    return old if new.strip() in old else f"{old.rstrip()}\n\n{new}".strip()
 
 
 def _identity(run: dict[str, Any]) -> tuple[str, int]:

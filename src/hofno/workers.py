@@ -19,10 +19,17 @@ from typing import Any
 from hofno.errors import HofnoError
 
 
-def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: Callable[[int, Any], None]) -> None:
+def share(
+    work: Callable[[Any], Any],
+    tasks: Sequence[Any],
+    workers: int,
+    done: Callable[[int, Any], None],
+    remedy: str = "use fewer --workers and run again",
+) -> None:
     """Call `work(task)` for every task in at most `workers` processes, and `done(index, result)` as results come.
 
-    `work` must be a function of a module, tasks and results plain values.
+    `work` must be a function of a module, tasks and results plain values. `remedy` is what helps where a process ends
+    without a result.
     """
     context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(tasks))
@@ -48,7 +55,7 @@ def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: 
         while busy:
             for connection in wait(list(busy)):
                 index = busy.pop(connection)
-                result = _receive(connection)
+                result = _receive(connection, remedy)
                 give_next(connection)
                 done(index, result)
     except BaseException:
@@ -62,21 +69,19 @@ def share(work: Callable[[Any], Any], tasks: Sequence[Any], workers: int, done: 
             process.join()
 
 
-def alone(work: Callable[[Any], Any], task: Any) -> Any:
-    """`work(task)` in a new process, which ends with it."""
+def alone(work: Callable[[Any], Any], task: Any, remedy: str = "lower --batch or choose a smaller --shape") -> Any:
+    """`work(task)` in a new process, which ends with it, as `hofno bench` measures."""
     results: list[Any] = []
-    share(work, [task], 1, lambda _, result: results.append(result))
+    share(work, [task], 1, lambda _, result: results.append(result), remedy)
     return results[0]
 
 
-def _receive(connection: Any) -> Any:
+def _receive(connection: Any, remedy: str) -> Any:
     """A result; an error of the worker is raised here."""
     try:
         result = connection.recv()
     except (EOFError, ConnectionError):
-        raise HofnoError(
-            "a worker process ended without a result, killed or out of memory; use fewer --workers and run again"
-        ) from None
+        raise HofnoError(f"a process ended without a result, killed or out of memory; {remedy}") from None
     if isinstance(result, BaseException):
         raise result
     return result

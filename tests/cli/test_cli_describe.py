@@ -101,20 +101,49 @@ def test_show_says_in_what_precision(hofno: Hofno, monkeypatch: pytest.MonkeyPat
 def test_show_a_study(hofno: Hofno, folder: Path) -> None:
     with (folder / "tiny.toml").open("a") as file:
         file.write('[[compare]]\nlabel = "FNO"\nset = {"model.name" = "fno"}\n[sweep]\nseed = [0, 1, 2]\n')
-    assert "6 runs: HO-FNO, FNO; seed in 0, 1, 2" in hofno("show", "tiny.toml").stdout
+    assert "6 runs: HO-FNO; FNO; each with seed in 0, 1, 2" in hofno("show", "tiny.toml").stdout
 
 
 def test_show_checks_every_member_of_a_study(refused: Refused, folder: Path) -> None:
     with (folder / "tiny.toml").open("a") as file:
         file.write('[sweep]\n"model.order" = [1, 2, 0]\n')
-    assert "order" in refused("show", "tiny")
+    told = refused("show", "tiny")
+    assert "member 'HO-FNO, order 0' of the study: " in told
+    assert "compare" not in told
+
+
+def test_a_study_with_another_model(hofno: Hofno, refused: Refused, folder: Path) -> None:
+    """Comparisons that name their model stay what they were; the spec's own run is no more called as before."""
+    with (folder / "tiny.toml").open("a") as file:
+        file.write('[[compare]]\nlabel = "FNO"\nset = {"model.name" = "fno"}\n')
+    result = hofno("show", "tiny", "--set", "model.name=unet", "--set", "model.width=4")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "2 runs: unet; FNO" in result.stdout
+    assert "model            unet: width=4" in result.stdout
+    alone = hofno("show", "tiny", "--set", "model={name='unet'}", "--set", "compare=[]").stdout
+    assert "unet: all arguments have their defaults" in alone
+    own = '[data]\nproblem = "poisson"\n[model]\nname = "unet"\n'
+    (folder / "own.toml").write_text(f'{own}[[compare]]\nlabel = "FNO"\nset = {{"model.name" = "fno"}}\n')
+    told = refused("show", "own")
+    assert "member 'FNO' of the study: model 'fno' needs modes; set model.modes" in told
+    assert "such as [12, 12]" in told
+    assert "--set compare=[]" in told
+    assert "in_channels" not in told
+    with (folder / "tiny.toml").open("a") as file:
+        file.write('[[compare]]\nlabel = "nets"\nset = {"model.name" = "fnoo"}\n')
+    assert "member 'nets' of the study: unknown model 'fnoo'" in refused("show", "tiny")
+
+
+def test_places_are_called_what_they_are(hofno: Hofno) -> None:
+    settings = ["--set", "data={problem='darcy'}"]
+    assert "darcy: 85 x 85 points, not periodic; 1 input" in hofno("show", "tiny", *settings).stdout
 
 
 def test_show_memory_grows_with_the_batch(hofno: Hofno) -> None:
     import torch
 
     from hofno import HOFNO
-    from hofno.cli.cost import saved_bytes
+    from hofno.train.activations import saved_bytes
 
     model = HOFNO(2, 1, (4, 4), width=8, depth=1)
     one = saved_bytes(model, (2, 16, 16))
@@ -143,6 +172,8 @@ def test_show_a_problem_and_a_model(hofno: Hofno) -> None:
         (["tiny", "--problem", "poisson"], "give one of"),
         (["--problem", "poison"], "did you mean 'poisson'?"),
         (["--model", "hofn"], "did you mean 'hofno'?"),
+        (["--model", "FNO"], "did you mean 'fno'?"),
+        (["--problem", "Darcy"], "did you mean 'darcy'?"),
         (["--model", "hofno", "--set", "model.order=2"], "--set changes a spec"),
     ],
 )
@@ -159,6 +190,7 @@ def test_show_what(refused: Refused, arguments: list[str], text: str) -> None:
             "model.modes=100,100",
             "a list is written in brackets; got model.modes=100,100, try --set 'model.modes=[100,100]'",
         ),
+        ("model.modes=12", "model.modes is a list, such as [12, 12]; got 12"),
         ("model.modes=(4, 4)", "try --set 'model.modes=[4, 4]'"),
         ("model.order=0", "order"),
         ("model.order=two", "model.order"),

@@ -202,8 +202,9 @@ def test_of_new_runs_that_start_at_once_one_is_trained(
 @pytest.mark.parametrize("name", ["a b", "it's", "$HOME; x"])
 def test_printed_commands_can_be_pasted(refused: Refused, folder: Path, name: str) -> None:
     stages.start_folder(specs.load("tiny.toml"), folder / name)
+    (folder / name / "checkpoints" / "step-000000001").mkdir(parents=True)
     for line in (refused("train", "tiny", "--out", name), refused("evaluate", name)):
-        command = line.partition("continue it with: ")[2].removesuffix(", or delete it")
+        command = line.partition("continue it with: ")[2].partition("; with other settings")[0]
         assert shlex.split(command) == ["hofno", "train", "--resume", name]
 
 
@@ -212,7 +213,7 @@ def test_divergence_keeps_the_last_good_checkpoint(hofno: Hofno, folder: Path, m
 
     def poisoned(self: package.HOFNO, x: torch.Tensor) -> torch.Tensor:
         calls.append(self.training)
-        return forward(self, x) * (float("nan") if sum(calls) > 6 else 1.0)
+        return forward(self, x) * (float("nan") if sum(calls) > 5 else 1.0)
 
     monkeypatch.setattr(package.HOFNO, "forward", poisoned)
     result = hofno("train", "tiny", "--out", "run", "--set", "train.epochs=4")
@@ -342,6 +343,9 @@ class TestErrorsInOneLine:
             told = explain(error)
             assert told is not None
             assert "smaller train.batch_size" in told[0]
+            told = explain(error, "bench")
+            assert told is not None
+            assert told[0].endswith("; lower --batch or choose a smaller --shape")
         told = explain(OSError(errno.ENOSPC, "no", "file"))
         assert told == ("file: No space left on device; free some space and run again", 2)
         assert explain(ZeroDivisionError()) is None

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +144,21 @@ def test_whatever_is_missing_or_of_another_kind_is_told_in_one_line(data: st.Dat
     with pytest.raises(CheckpointError, match=pattern) as caught:
         check_reportable(whole, "file")
     assert "\n" not in str(caught.value)
+
+
+def test_flows_on_a_line_have_curves_and_no_film(hofno: Hofno, folder: Path) -> None:
+    """Frames of one axis are no pictures."""
+    moving = np.arange(16) / 16 - np.arange(6)[:, None] / 16 + np.arange(12)[:, None, None] / 12
+    np.save(folder / "frames.npy", np.sin(2 * np.pi * moving).astype(np.float32))
+    data = '[data]\nproblem = "trajectories"\nframes = "frames.npy"\nperiodic = true\n'
+    model = '[model]\nname = "fno"\nmodes = [3]\nwidth = 4\ndepth = 1\n[train]\nepochs = 1\n'
+    (folder / "line.toml").write_text(data + model)
+    result = hofno("run", "line.toml", "--out", "line")
+    assert result.exit_code == 0, (result.output, result.exception)
+    text = (folder / "line" / "report.md").read_text()
+    assert "1 run on data of your own" in text
+    assert "mean square mean(u²)/2" in text
+    assert "Film" not in text
 
 
 def test_the_command_to_make_a_study_can_be_pasted(refused: Refused) -> None:

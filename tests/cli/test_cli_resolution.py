@@ -82,6 +82,33 @@ def test_a_study_is_one_figure(hofno: Hofno, darcy: Path, folder: Path) -> None:
     assert all((run / "resolution.json").exists() for run in runs)
     assert (folder / "study" / "resolution.svg").exists()
     assert result.stdout.count("(trained)") == 4
+    titles = [line for line in result.stdout.splitlines() if "rel_l2 of 3 test samples" in line]
+    assert ["ho-fno" in title for title in titles] == [True, True, False, False], "in the order of the study"
+    page = (folder / "study" / "report.md").read_text()
+    assert "Curves and samples below are of one run of each model, with seed 0." in page
+
+
+def test_a_figure_has_the_order_and_the_colours_of_the_report(hofno: Hofno, darcy: Path, folder: Path) -> None:
+    text = DARCY.replace('label = "HO-FNO order 2"', 'label = "Z"').replace('label = "FNO"', 'label = "A"')
+    darcy.write_text(text.replace("seed = [0, 1]", '"train.lr" = [1e-3, 2e-3]'))
+    assert hofno("run", darcy, "--out", "study").exit_code == 0
+    result = hofno("evaluate", "study", "--resolution", 17)
+    assert result.exit_code == 0, (result.output, result.exception)
+    drawn = (folder / "study" / "resolution.svg").read_text()
+    labels = ["Z, lr 0.001", "Z, lr 0.002", "A, lr 0.001", "A, lr 0.002"]
+    assert [run["label"] for run in storage.read_json(folder / "study" / "results.json")["runs"]] == labels
+    places = [drawn.index(f"<!-- {label} -->") for label in labels]
+    assert places == sorted(places)
+    assert "hofno report study" in result.stdout
+    assert hofno("report", "study").exit_code == 0
+    page = (folder / "study" / "report.md").read_text()
+    assert "## On other grids" in page
+    (part,) = [part for part in page.split("## ") if part.startswith("On other grids")]
+    rows = [line for line in part.splitlines() if line.startswith("| ")][1:]
+    assert [row.split(" | ")[0][2:] for row in rows if "---" not in row] == labels
+    for run in sorted((folder / "study" / "runs").iterdir()):
+        found = storage.read_json(run / "resolution.json")["resolutions"]["17"]["metrics"]["rel_l2"]
+        assert f"| {found:.3g}".rstrip("0") in part
 
 
 def test_other_data_write_nothing(hofno: Hofno, darcy: Path, folder: Path) -> None:

@@ -57,6 +57,15 @@ class TestMerge:
         assert merged["spec"]["sweep"] == {"model.depth": [1, 2, 4], "seed": [0]}
         assert merged["spec_hash"] == specs.parse(merged["spec"]).study_hash
 
+    def test_a_remark_stays_with_the_runs_it_is_about(self) -> None:
+        old, new = results(("a", 0, 1.0), remark="Measured once."), results(("b", 0, 2.0))
+        assert study_results.merge_results(old, new)["remark"] == "Measured once."
+        both = study_results.merge_results(old, {**new, "remark": "A demonstration."})
+        assert both["remark"] == "Measured once.\n\nA demonstration."
+        again = study_results.merge_results(both, results(("c", 0, 2.0), remark="A demonstration."))
+        assert again["remark"] == both["remark"]
+        assert "remark" not in study_results.merge_results(old, results(("a", 0, 1.0))), "none of its runs is left"
+
     def test_runs_measured_again_are_replaced_and_others_kept(self) -> None:
         old, new = results(("a", 0, 1.0), ("a", 1, 2.0), ("b", 0, 3.0)), results(("a", 1, 9.0), ("c", 0, 4.0))
         before = deepcopy((old, new))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hofno.errors import HofnoError, SpecError
-from hofno.workers import share
+from hofno.workers import alone, share
 
 
 def work(task: tuple[str, Any]) -> Any:
@@ -61,3 +61,9 @@ def test_the_first_error_stops_all(task: tuple[str, Any], error: type[Exception]
         shared([task, ("sleep", 300), ("sleep", 300)])
     assert time.monotonic() - begun < 60
     assert multiprocessing.active_children() == []
+
+
+def test_a_death_is_told_in_the_words_of_its_command() -> None:
+    with pytest.raises(HofnoError, match="killed or out of memory; lower --batch or choose a smaller --shape") as told:
+        alone(work, ("die", None))
+    assert "--workers" not in str(told.value)

@@ -88,8 +88,16 @@ class TestFromArrays:
         ("change", "text"),
         [
             (lambda x, y: (x, y[:-1]), "x has 10 samples and y has 9"),
-            (lambda x, y: (x, y[:, 0]), r"a single channel needs its axis: y\[:, None\]"),
-            (lambda x, y: (x, y[..., :-1]), "on one grid"),
+            (lambda x, y: (x, y[:, 0]), r"a single channel needs its axis: give y\[:, None\]$"),
+            (lambda x, y: (y[:, 0], x), r"a single channel needs its axis: give x\[:, None\]$"),
+            (lambda x, y: (y[:, 0, 0], y[:, 0, 0]), r"give x\[:, None\] and y\[:, None\]$"),
+            (
+                lambda x, y: (np.moveaxis(x, 1, -1), np.moveaxis(y, 1, -1)),
+                r"second axis: give numpy\.moveaxis\(x, -1, 1\) and numpy\.moveaxis\(y, -1, 1\)$",
+            ),
+            (lambda x, y: (np.moveaxis(x, 1, -1), y), r"second axis: give numpy\.moveaxis\(x, -1, 1\)$"),
+            (lambda x, y: (np.moveaxis(x, 1, -1), y[:, 0]), r"moveaxis\(x, -1, 1\) and y\[:, None\]$"),
+            (lambda x, y: (x, y[..., :-1]), "on one grid.*; give both at the same points"),
             (lambda x, y: (x[0, 0], y[0, 0]), "on one grid"),
             (lambda x, y: (3.0, 4.0), "on one grid"),
             (lambda x, y: (x[..., None, None], y[..., None, None]), "one to three grid axes"),

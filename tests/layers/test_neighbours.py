@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hofno.layers import neighbours
 from hofno.layers.neighbours import Messages, nearest
@@ -22,10 +24,44 @@ def test_nearest_points(masked: bool, tile: int, monkeypatch: pytest.MonkeyPatch
     assert (there is not None) == masked
     for sample in range(2):
         for i in range(11):
-            others = [j for j in range(11) if j != i and (mask[sample, j] or not masked)]
+            others = [j for j in range(11) if j != i and (not masked or (mask[sample, i] and mask[sample, j]))]
             others.sort(key=lambda j: float((places[sample, j] - places[sample, i]).norm()))
             kept = found[sample, i] if there is None else found[sample, i][there[sample, i]]
             assert kept.tolist() == others[:4]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    number=st.integers(2, 90),
+    dims=st.integers(1, 3),
+    count=st.integers(1, 9),
+    kind=st.sampled_from(["drawn", "grid", "same", "uneven"]),
+    share=st.none() | st.floats(0.0, 1.0),
+    seed=st.integers(0, 2**32),
+)
+def test_boxes_find_the_same_as_all_pairs(
+    number: int, dims: int, count: int, kind: str, share: float | None, seed: int
+) -> None:
+    draws = torch.Generator().manual_seed(seed)
+    places = torch.rand(2, number, dims, generator=draws)
+    if kind == "grid":
+        places = (4 * places).round()
+    elif kind == "same":
+        places[:, : number // 2] = 0.5
+    elif kind == "uneven":
+        places = places**8
+    mask = None if share is None else torch.rand(2, number, generator=draws) < share
+    expected, known = nearest(places, count, mask)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"MANY": 1, "LEAF": 2, "TILE": 200}.items():
+            patch.setattr(neighbours, name, value)
+        found, there = nearest(places, count, mask)
+    if known is None or there is None:
+        assert known is there is None
+        assert found.equal(expected)
+    else:
+        assert there.equal(known)
+        assert found[there].equal(expected[known])
 
 
 def test_points_equally_far_are_chosen_alike_whatever_the_rounding() -> None:
@@ -68,6 +104,6 @@ def test_messages_equal_loops(masked: bool) -> None:
                 if known is None or known[b, i, slot]:
                     sent = layer.here(h[b, i]) + layer.there(h[b, j]) + layer.apart(places[b, j] - places[b, i])
                     messages.append(layer.norm1(F.gelu(sent)))
-            mean = sum(messages, torch.zeros(4).double()) / len(messages)
+            mean = sum(messages, torch.zeros(4).double()) / max(1, len(messages))
             expected = h[b, i] + layer.norm2(layer.update(torch.cat((h[b, i], mean))))
             assert torch.allclose(found[b, i], expected, atol=1e-12)

@@ -81,6 +81,17 @@ def test_convolutions_are_for_grids() -> None:
     model = make("transolver", projection="conv")
     with pytest.raises(ShapeError, match="use projection='linear'"):
         model(torch.randn(1, 2, 9).double(), torch.rand(1, 2, 9).double())
+    for name in ("transolver", "lamo"):  # on one axis points and grids have the same number of axes
+        form = "linear" if name == "transolver" else "hydra"
+        model = Case(name, "grid", 1, form).make(projection="conv").double()
+        assert model(torch.randn(1, 2, 9).double()).shape[2:] == (9,)
+        with pytest.raises(ShapeError, match="these are points; use projection='linear'"):
+            model(torch.randn(1, 2, 9).double(), torch.rand(1, 1, 9).double())
+
+
+def test_points_without_their_places() -> None:
+    with pytest.raises(ShapeError, match=r"fields at points with their places, model\(x, coords\)"):
+        make("transolver")(torch.randn(1, 2, 9).double())
 
 
 def test_a_mask_needs_points() -> None:

@@ -139,6 +139,18 @@ def test_reduced_precision(case: Case) -> None:
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
 
 
+@each(FORMS)
+@torch.no_grad()
+def test_a_cast_model_works_in_the_type_it_was_cast_to(case: Case) -> None:
+    """Whatever is computed in more inside; 16 bits are for those who know what they do, and for small differences."""
+    model, batch = case.make().eval(), case.batch()
+    exact = model(*batch)
+    for dtype, bound in ((torch.float64, 1e-3), (torch.bfloat16, 0.3), (torch.float16, 0.05)):
+        out = copy.deepcopy(model).to(dtype)(*(part.to(dtype) for part in batch))
+        assert out.dtype == dtype
+        assert relative(out.to(exact.dtype), exact) < bound
+
+
 @each(CASES)
 def test_only_blocks_are_in_reduced_precision(case: Case) -> None:
     """Fields come in and go out as they are: without its blocks a model does not see autocast at all.
@@ -234,6 +246,17 @@ def test_masked_points_are_not_there(case: Case) -> None:
         assert torch.allclose(found[index, :, :count], alone[0], atol=2e-5)
     found.square().sum().backward()
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+@each([case for case in ON_POINTS if case.name not in NUMBERED])
+def test_a_cloud_without_points_harms_no_other(case: Case) -> None:
+    model, (x, places) = case.make(), case.batch()
+    mask = torch.ones(x.shape[0], x.shape[2], dtype=torch.bool)
+    mask[1] = False
+    out = model(x, places, mask)
+    assert not out[1].any()
+    out.square().sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in model.parameters() if p.grad is not None)
 
 
 @each(ON_POINTS)

@@ -70,3 +70,13 @@ def test_it_lives_on_grids() -> None:
     check_geometry("factformer", Mesh(shape=(4, 4)))
     with pytest.raises(SpecError, match="these are at points"):
         check_geometry("factformer", Points(count=9, low=(0.0, 0.0), high=(1.0, 1.0)))
+
+
+def test_positions_keep_their_angles_in_reduced_precision() -> None:
+    model, x = FactFormer(1, 1, width=16, depth=1, heads=2, head_width=4, rank=4), torch.randn(1, 1, 64, 64)
+    with torch.no_grad():
+        for block in model.blocks:
+            block.frequencies.mul_(40.0)  # so that angles of bfloat16 positions would be any angles
+        exact = model(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert relative(model(x), exact) < 0.03

@@ -87,6 +87,7 @@ def test_numbers_of_parameters(arguments: dict[str, Any], count: float) -> None:
         ({"heads": 3}, "width must be a multiple of heads"),
         ({"window": 0}, "window must be at least 1"),
         ({"modes": ()}, "modes"),
+        ({"drop_path": -0.1, "levels": 2}, "below 1; got -0.1"),
     ],
 )
 def test_wrong_arguments(change: dict[str, Any], text: str) -> None:

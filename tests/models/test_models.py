@@ -119,6 +119,11 @@ def test_inputs_that_do_not_fit_are_refused_with_a_way_out() -> None:
     model = HOFNO(3, 1, (5, 5), width=4, depth=1)
     with pytest.raises(ShapeError, match=r"expected \(batch, 3 channels, 2 spatial axes\).*x\[None\]"):
         model(torch.randn(3, 16, 16))
+    for batch in (1, 5):
+        with pytest.raises(ShapeError, match=r"x\[:, None\], as in from_arrays\(x\[:, None\], y\[:, None\]\); or give"):
+            HOFNO(1, 1, (5, 5), width=4, depth=1)(torch.randn(batch, 16, 16))
+    with pytest.raises(ShapeError, match=r"got shape \(2, 16, 16\); give modes for every axis"):
+        model(torch.randn(2, 16, 16))
     with pytest.raises(ShapeError, match=r"expected 3 input channels on axis 1; got 16.*x\.movedim\(-1, 1\)"):
         model(torch.randn(1, 16, 16, 3))
     with pytest.raises(ShapeError, match=r"expected 3 input channels on axis 1; got 5.*not counted$"):

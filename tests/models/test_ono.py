@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import hofno
 from hofno.errors import SpecError
 from hofno.models.ono import JITTER, KEPT, ONO, Eigenfunctions, ONOBlock
 
@@ -106,3 +107,23 @@ def test_the_number_of_points_does_not_matter() -> None:
 def test_wrong_covariance() -> None:
     with pytest.raises(SpecError, match="covariance must be one of sample, running"):
         make("batch")
+
+
+def test_functions_beyond_the_channels_are_refused() -> None:
+    with pytest.raises(SpecError, match="combinations of the 16 channels"):
+        ONO(1, 1, width=16, heads=2, functions=17)
+
+
+def test_looking_at_data_leaves_the_running_covariance_alone() -> None:
+    """Data that differ by an offset are the same once standardised, and so is what is learnt from them."""
+    torch.manual_seed(0)
+    u, found = torch.randn(16, 1, 6, 6), []
+    for offset in (0.0, 1e4):
+        torch.manual_seed(0)
+        model = ONO(1, 1, width=8, depth=1, heads=2, functions=4, covariance="running")
+        data = hofno.from_arrays(offset + u, u.square(), split=(12, 2, 2))
+        hofno.fit(model, data, epochs=1, batch_size=12, progress=False)
+        kept = next(module for module in model.modules() if isinstance(module, Eigenfunctions))
+        assert float(kept.weight) == pytest.approx(0.1)
+        found.append(kept.average.clone())
+    torch.testing.assert_close(found[0], found[1], rtol=0.05, atol=1e-4)

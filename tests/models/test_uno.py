@@ -79,7 +79,9 @@ def test_arguments_that_mean_nothing_are_refused() -> None:
     ):
         with pytest.raises(SpecError, match=text):
             UNO(1, 1, (3,), width=4, **change)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ShapeError, match=r"between grids of \(6,\) and \(4,\) points: modes\[0\]=4 .* or other sizes"):
+    with pytest.raises(
+        ShapeError, match=r"between grids of \(6,\) and \(4,\) points keeps 4 modes, .*: modes\[0\]=4 .* or shares"
+    ):
         UNO(1, 1, (4,), width=4)(torch.randn(1, 1, 6))
 
 
@@ -90,5 +92,5 @@ def test_how_many_points_hold_the_modes_of_every_operator(modes: int, mode_set: 
     for more in range(4):
         points = [2 * m + more for m in model.modes]
         assert model(torch.zeros(1, 1, *points)).shape == (1, 1, *points)
-    with pytest.raises(ShapeError, match="or other sizes"):
+    with pytest.raises(ShapeError, match=r"modes, a share of the model's: .* or give other sizes or shares"):
         model(torch.zeros(1, 1, 2 * modes, 2 * modes))

@@ -135,7 +135,7 @@ def test_voids_and_pipes_are_as_likely_as_their_images() -> None:
 
 def test_symmetries_of_problems_fit_their_samples() -> None:
     known = set()
-    for name in PROBLEMS:
+    for name in set(PROBLEMS) - {"arrays", "trajectories"}:  # those of the user's own are files
         forms = [{"form": "volume"}, {"form": "frames"}] if name == "plasticity" else [{}]
         for made in (problem(name, form) for form in forms):
             if made.symmetry is not None:

@@ -20,8 +20,8 @@ from pydantic import ValidationError
 from hofno import storage
 from hofno.errors import DataError, SolverError
 from hofno.problems import matfile, navier_stokes
-from hofno.problems.navier_stokes import CARD, PUBLISHED, NavierStokesFlow, read_published
-from hofno.problems.vorticity_checks import tail_share
+from hofno.problems.navier_stokes import CARD, PUBLISHED, NavierStokesFlow
+from hofno.problems.vorticity_checks import read_published, tail_share
 from hofno.solvers.vorticity import VorticitySolver
 
 SMALL: dict[str, Any] = {

@@ -169,8 +169,9 @@ class TestSampler:
         [
             ({"degree": 1}, 32, ""),
             ({"degree": 2, "resolution": 17}, 34, ""),
-            ({"degree": 5, "resolution": 16}, 32, "products of degree 5 alias on 40 points or fewer"),
-            ({"degree": 5, "resolution": 32}, 16, "products of degree 5 alias on 40 points or fewer"),
+            ({"degree": 5, "resolution": 16}, 32, "alias on 40 points or fewer: here and on the 16 of training"),
+            ({"degree": 5, "resolution": 16}, 48, "alias on 40 points or fewer: on the 16 of training, not here"),
+            ({"degree": 5, "resolution": 48}, 16, "alias on 40 points or fewer: here, not on the 48 of training"),
             ({"degree": 5, "resolution": 41}, 82, ""),
             ({"degree": 5, "resolution": 16}, 16, ""),
             ({"degree": 2, "resolution": 16, "dealias": True}, 32, ""),
@@ -183,6 +184,7 @@ class TestSampler:
         given = Poisson(**{**SMALL, **changes})
         told = given.differs_at(at)
         assert words in told if words else told == ""
+        assert "%" not in told, "measured for the published fields alone"
         coarse, fine = sorted((given.resolution, at))
         shift = int(given.grid == "published")
         step = (fine - shift) // (coarse - shift)

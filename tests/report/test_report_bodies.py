@@ -62,9 +62,12 @@ class TestPressing:
 
     def test_limits_are_those_of_the_truth_and_of_most_errors(self) -> None:
         assert seen().limits == pytest.approx((0.0, 0.9))
-        assert seen().error_limits == pytest.approx((0.0, 0.09))
-        assert seen(1e6).error_limits == pytest.approx((0.0, 0.9)), "a prediction that runs away"
-        assert seen(float("nan")).error_limits == (0.0, 1.0)
+        assert seen().error_limits("FNO") == pytest.approx((0.0, 0.09))
+        assert seen(1e6).error_limits("FNO") == pytest.approx((0.0, 0.9)), "a prediction that runs away"
+        assert seen(float("nan")).error_limits("FNO") == (0.0, 1.0)
+        both = pressing(*block(), {"FNO": 1.1 * block()[1], "U-Net": 1.001 * block()[1]}, MOTION)
+        assert both.error_limits("FNO") == pytest.approx((0.0, 0.09))
+        assert both.error_limits("U-Net") == pytest.approx((0.0, 0.0009)), "a good model beside a bad one"
 
     @pytest.mark.parametrize(
         ("cut", "words"),
@@ -90,14 +93,17 @@ class TestFrames:
         x, y = block()
         figure = body_frames(pressing(x, y, {"FNO": y, "HO-FNO order 2": 1.1 * y}, MOTION))
         axes = panels_of(figure)
-        assert len(axes) == 5 * 3 + 2
+        assert len(axes) == 5 * 3
         assert [axis.get_title() for axis in axes[:3]] == ["t = 0.1 ms", "t = 0.2 ms", "t = 0.3 ms"]
         assert axes[6].get_title() == "rms 0 mm"
         off = 0.1 * np.sqrt(np.mean(y[0, 3, ..., 3] ** 2))
         assert axes[14].get_title() == f"rms {off:.3g} mm"
         assert [axis.get_ylabel() for axis in axes[::3][:3]] == ["truth", "FNO", "error"]
-        assert {axis.get_xlabel() for axis in axes[-2:]} == {"displacement |u| (mm)", "error |û − u| (mm)"}
-        assert "displacement up to 0.900 mm" in figure.get_label()
+        bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
+        assert [bar.get_ylabel() for bar in bars] == ["|u| (mm)", *(2 * ["|u| (mm)", "|û − u| (mm)"])]
+        assert [bar.get_ylim()[1] for bar in bars] == pytest.approx([0.9, 0.9, 1.0, 0.9, 0.09])
+        assert "displacement |u| up to 0.900 mm" in figure.get_label()
+        assert "of HO-FNO order 2 up to 0.0900 mm" in figure.get_label()
         figure.savefig(io.BytesIO(), format="png", dpi=40)
 
     def test_the_tool_comes_down(self) -> None:
@@ -127,4 +133,6 @@ class TestFilm:
 
     def test_what_its_colours_mean(self) -> None:
         film = body_film(seen())
-        assert film.limits == "Colours: displacement |u| in mm from 0 to 0.900, error |û − u| in mm from 0 to 0.0900."
+        assert film.limits == (
+            "Colours: displacement |u| in mm from 0 to 0.900 in truth and predictions. Errors: FNO 0 to 0.0900."
+        )

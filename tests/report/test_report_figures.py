@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from hofno.errors import HofnoError
 from hofno.report import figures, published, tables
@@ -50,7 +49,9 @@ def test_fields_in_two_dimensions() -> None:
     truth, prediction, wrong, less_wrong = (panels[index].images[0] for index in (2, 3, 5, 6))
     assert truth.get_clim() == prediction.get_clim() == pytest.approx((y[1].min(), y[1].max()))
     assert wrong.get_clim() == pytest.approx((-0.5 * abs(y[1]).max(), 0.5 * abs(y[1]).max()))
-    assert less_wrong.get_clim() == wrong.get_clim(), "the same colour is the same error"
+    assert less_wrong.get_clim() == pytest.approx((-0.01, 0.01)), "small errors are seen beside large ones"
+    bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
+    assert len(bars) == len(panels), "and every scale is printed"
     np.testing.assert_allclose(np.asarray(prediction.get_array()), 1.5 * y[1, 0].T)
     assert draws(figure)
 
@@ -169,31 +170,42 @@ def test_error_against_depth(results: dict[str, Any]) -> None:
         figures.error_against_depth(measured, {}, "mae")
 
 
-def test_error_bars(results: dict[str, Any]) -> None:
+def test_errors_are_dots_with_their_seeds(results: dict[str, Any]) -> None:
     rows = tables.summarise(results["runs"])
-    figure = figures.error_bars(rows)
+    figure = figures.error_dots(rows)
     (axis,) = figure.axes
     assert axis.get_xscale() == "log"
-    bars = [bar for bar in axis.patches if isinstance(bar, Rectangle)]
-    ends = [bar.get_x() + bar.get_width() for bar in bars]
-    assert ends == pytest.approx([0.3, 0.031, 0.03])
+    assert not axis.patches, "a bar on a logarithmic axis has no beginning"
+    lines, seeds, means = axis.lines[::3], axis.lines[1::3], axis.lines[2::3]
+    np.testing.assert_allclose([line.get_xdata()[0] for line in means], [0.3, 0.031, 0.03])
+    np.testing.assert_allclose(lines[0].get_xdata(), [0.299, 0.301])
+    np.testing.assert_allclose(sorted(seeds[1].get_xdata()), [0.03, 0.031, 0.032])
+    assert [to_hex(line.get_color()) for line in means] == ["#dc4b3c", "#2ea043", "#8e44ad"]
     assert [text.get_text() for text in axis.texts] == ["0.300", "0.0310", "0.0300"]
     assert [tick.get_text() for tick in axis.get_yticklabels()] == [row.label for row in rows]
-    assert [to_hex(bar.get_facecolor()) for bar in axis.patches] == ["#dc4b3c", "#2ea043", "#8e44ad"]
     assert axis.get_xlim()[0] < 0.03
     assert axis.get_xlim()[1] > 0.301
     assert draws(figure)
 
 
-def test_error_bars_refuse_rows_they_cannot_show(results: dict[str, Any]) -> None:
+def test_one_seed_has_no_spread_and_equal_errors_look_equal(results: dict[str, Any]) -> None:
+    runs = [{**run, "metrics": {"rel_l2": 0.3 + 0.001 * index}} for index, run in enumerate(results["runs"][::3])]
+    (axis,) = figures.error_dots(tables.summarise(runs)).axes
+    assert len(axis.lines) == 3
+    low, high = axis.get_xlim()
+    assert high / low > 2
+    assert len([mark for mark in axis.get_xticks() if low <= mark <= high]) <= 6
+
+
+def test_error_dots_refuse_rows_they_cannot_show(results: dict[str, Any]) -> None:
     for run in results["runs"]:
         run["metrics"] = {"rel_l2": 0.0}
     with pytest.raises(HofnoError, match="positive"):
-        figures.error_bars(tables.summarise(results["runs"]))
+        figures.error_dots(tables.summarise(results["runs"]))
     for run in results["runs"]:
         run["metrics"] = {"mse": 1.0}
     with pytest.raises(HofnoError, match="expected rel_l2 for every row"):
-        figures.error_bars(tables.summarise(results["runs"]))
+        figures.error_dots(tables.summarise(results["runs"]))
 
 
 def test_per_sample_counts_failures_as_large() -> None:
@@ -202,10 +214,17 @@ def test_per_sample_counts_failures_as_large() -> None:
     drawn = np.asarray(curve.get_xydata())
     np.testing.assert_allclose(drawn[:3], [(0.1, 0.25), (0.2, 0.5), (0.4, 0.75)])
     assert np.isnan(drawn[3, 0])
-    np.testing.assert_allclose(np.asarray(median.get_xydata()), [(0.2, 0.5)])
+    np.testing.assert_allclose(np.asarray(median.get_xydata()), [(0.3, 0.5)])
     assert draws(figure)
     with pytest.raises(HofnoError, match="error of empty"):
         figures.per_sample({"empty": []})
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 8])
+def test_the_mark_of_a_sample_is_the_median(count: int) -> None:
+    errors = np.random.default_rng(count).uniform(0.1, 0.9, count)
+    _, median = figures.per_sample({"FNO": errors}).axes[0].lines
+    np.testing.assert_allclose(np.asarray(median.get_xydata()), [(np.median(errors), 0.5)])
 
 
 def test_styles_follow_the_paper_and_tell_series_apart() -> None:

@@ -184,7 +184,7 @@ class TestCloud:
 
 
 class TestScenes:
-    @pytest.mark.parametrize("name", sorted(PROBLEMS))
+    @pytest.mark.parametrize("name", sorted(set(PROBLEMS) - {"arrays", "trajectories"}))
     def test_every_problem_has_a_scene_that_fits_its_channels(self, name: str) -> None:
         made = problem(name, {})
         scene = scene_of(made)

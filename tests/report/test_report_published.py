@@ -88,6 +88,7 @@ class TestNavierStokes:
     def test_the_source_is_told(self) -> None:
         for part in ("one_frame", "bands"):
             assert "Higher-Order" in published.navier_stokes_source(part)
+            assert "tab:" not in published.navier_stokes_source(part)
 
     def test_other_viscosities(self) -> None:
         with pytest.raises(HofnoError, match="expected a published viscosity"):
@@ -111,7 +112,8 @@ class TestMainTable:
         assert len(found) == models
         assert next(iter(found)) == best
         assert tuple(found[label] for label in ("HO-FNO", "FNO with modern backbone", "FNO")) == values
-        assert "tab:main_result" in published.main_table_source(problem)
+        assert "main table of results" in published.main_table_source(problem)
+        assert "tab:" not in published.main_table_source(problem), "a label of the source of a paper says nothing"
 
     def test_other_benchmarks(self) -> None:
         with pytest.raises(HofnoError, match="expected a benchmark of the main table"):

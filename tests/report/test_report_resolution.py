@@ -6,7 +6,8 @@ import matplotlib
 import pytest
 
 from hofno.errors import DataError
-from hofno.report.resolution import error_against_resolution
+from hofno.report.drawing import series_styles
+from hofno.report.resolution import curves_of, error_against_resolution, resolution_rows
 
 CURVES = {
     "HO-FNO order 2": [{43: 0.02, 85: 0.009, 211: 0.008}, {43: 0.022, 85: 0.0092, 211: 0.0079}],
@@ -28,6 +29,54 @@ def test_what_is_drawn() -> None:
     marked = sorted(float(line.get_xdata()[0]) for line in axis.get_lines() if line.get_markersize() > 10)
     assert marked == [85, 211]
     assert "FNO 0.0300 at 43" in figure.get_label()
+
+
+def test_the_grid_of_training_is_named_where_there_are_no_curves() -> None:
+    near = {"FNO": [{43: 0.02, 85: 0.01, 86: 0.01}], "U-Net": [{43: 0.02, 85: 0.01, 86: 0.01}]}
+    for figure in (
+        error_against_resolution(CURVES, TRAINED),
+        error_against_resolution(near, {"FNO": 85, "U-Net": 86}),
+        error_against_resolution({"FNO": [{43: 0.02, 85: 0.01}]}, {"FNO": 85}),
+    ):
+        figure.draw_without_rendering()
+        (axis,) = figure.axes
+        boxes = [text.get_window_extent() for text in axis.texts]
+        width, height = figure.get_size_inches() * figure.dpi
+        for index, box in enumerate(boxes):
+            assert box.y0 >= axis.get_window_extent().y1
+            assert box.y1 <= height
+            assert 0 <= box.x0 < box.x1 <= width
+            assert not any(box.overlaps(other) for other in boxes[:index])
+
+
+def test_colours_are_those_of_the_study() -> None:
+    among = ["U-Net", "HO-FNO order 2", "F-FNO"]
+    curve = [{43: 0.02, 85: 0.01}]
+    (axis,) = error_against_resolution({"F-FNO": curve, "U-Net": curve}, {"F-FNO": 43, "U-Net": 43}, among).axes
+    drawn = {line.get_label(): line.get_color() for line in axis.get_lines()}
+    styles = series_styles(among)
+    assert [drawn[label] for label in ("F-FNO", "U-Net")] == [styles[label][0] for label in ("F-FNO", "U-Net")]
+
+
+def record(errors: dict[int, float], trained_at: int) -> dict[str, object]:
+    return {"trained_at": trained_at, "resolutions": {str(n): {"metrics": {"rel_l2": e}} for n, e in errors.items()}}
+
+
+def test_records_become_curves_and_rows() -> None:
+    records = [
+        ("HO-FNO order 2", record({43: 0.02, 85: 0.01, 141: 0.03}, 85)),
+        ("HO-FNO order 2", record({43: 0.04, 85: 0.01}, 85)),
+        ("FNO", record({85: 0.05}, 85)),
+    ]
+    curves, trained = curves_of(records)
+    assert curves == {"HO-FNO order 2": [{43: 0.02, 85: 0.01}, {43: 0.04, 85: 0.01}], "FNO": [{85: 0.05}]}
+    assert trained == {"HO-FNO order 2": 85, "FNO": 85}
+    header, rows = resolution_rows(curves, trained)
+    assert header == ["model", "trained at", "rel. L2 at 43", "rel. L2 at 85", "seeds"]
+    assert rows == [
+        ["HO-FNO order 2", "85", "0.0300 ± 0.014", "0.0100 ± 0.0000", "2"],
+        ["FNO", "85", "–", "0.0500", "1"],
+    ]
 
 
 def test_level_curves_look_level() -> None:

@@ -16,6 +16,7 @@ from matplotlib.image import imread
 
 from hofno.errors import HofnoError, ShapeError
 from hofno.report import Page, rollouts
+from hofno.report.drawing import ENDS, LEAVES
 from hofno.report.film import film_html, make_film
 
 TRUTH = np.random.default_rng(0).normal(size=(5, 6, 4))
@@ -52,14 +53,14 @@ class TestFilm:
             expected = colormaps["viridis"]((TRUTH[index] - low) / (high - low))[..., :3]
             np.testing.assert_allclose(shown, expected, atol=1 / 254)
 
-    def test_errors_share_their_limits_and_a_runaway_does_not_set_them(self) -> None:
+    def test_errors_have_limits_of_their_own_and_a_runaway_does_not_set_them(self) -> None:
         far = TRUTH.copy()
         far[-1] = np.nan
         film = make_film(TRUTH, {"A": TRUTH + 0.1, "B": far + 1e9}, LABELS)
-        assert film.errors.high == -film.errors.low == pytest.approx(TRUTH.max() - TRUTH.min())
-        near = make_film(TRUTH, {"A": TRUTH + 0.1, "B": TRUTH - 0.2}, LABELS)
-        assert near.errors.high == pytest.approx(0.2)
-        assert make_film(TRUTH, {"A": TRUTH}, LABELS).errors.high > 0
+        assert film.errors["B"].high == -film.errors["B"].low == pytest.approx(TRUTH.max() - TRUTH.min())
+        assert film.errors["A"].high == pytest.approx(0.1), "a good model beside a bad one"
+        assert "scales of their own: A -0.100 to 0.100; B -" in film.limits
+        assert make_film(TRUTH, {"A": TRUTH}, LABELS).errors["A"].high > 0
         flat = make_film(np.zeros_like(TRUTH), {"A": TRUTH * 0}, LABELS).fields
         assert (flat.low, flat.high) == (0.0, 1.0)
 
@@ -92,6 +93,19 @@ class TestFilm:
         assert '<div class="film" style="--frames: 5; --length: 2s; --shape: 1.5"' in text
         assert 'class="film wide"' in film_html(make_film(TRUTH[:, :, :2], {"A": TRUTH[:, :, :2]}, LABELS), 1, "c")
 
+    def test_the_control_does_what_it_says(self) -> None:
+        """A film that moves is paused by a tick; one that stands still, for readers who ask for that, is played."""
+        text = film_html(make_film(TRUTH, {"A": TRUTH}, LABELS), 1, "c")
+        assert '<span class="moving">pause</span><span class="still">play</span>' in text
+        style = Page("t", "l").html()
+        moving, still = style.split("@media (prefers-reduced-motion: reduce)")
+        assert ".film .still { display: none; }" in moving
+        assert "animation-play-state: paused" in moving.split(".film input:checked")[-1]
+        still = still.split("@media")[0]
+        assert ".film .moving { display: none; }" in still
+        assert ".film .still { display: inline; }" in still
+        assert "animation-play-state: running" in still.split(".film input:checked")[-1]
+
     @pytest.mark.parametrize(
         ("truth", "predicted", "labels", "words"),
         [
@@ -120,19 +134,98 @@ class TestFigures:
         far["past"] |= {"power": [0.1, 1e30, None, None, None, None, None, None]}
         figure = rollouts.error_by_step({"A": far}, start=1)
         assert figure.axes[1].get_ylim()[1] < 10
+        assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == LEAVES
+
+    def test_a_flow_that_fades_away_is_seen_down_to_a_floor_and_then_marked(self) -> None:
+        fading = record()
+        fading["past"] |= {"power": [0.1 * 0.1**t for t in range(8)]}
+        _, squares = rollouts.error_by_step({"A": record(), "B": fading}, start=1).axes
+        low = squares.get_ylim()[0]
+        assert 0.9e-4 < low < 1.1e-4
+        (arrow,) = [line for line in squares.lines if len(line.get_xdata()) == 1]
+        assert arrow.get_ydata()[0] == low
+        assert arrow.get_xdata()[0] == pytest.approx(4.0, abs=0.2), "where the curve crosses the edge"
+        assert not arrow.get_clip_on()
+        less = record()
+        less["past"] |= {"power": [0.1, *[0.01] * 7]}
+        figure = rollouts.error_by_step({"A": record(), "B": less}, start=1)
+        assert figure.axes[1].get_ylim()[0] < 0.01
+        assert LEAVES not in [text.get_text() for text in figure.legends[0].get_texts()]
+
+    def test_a_curve_that_ends_is_marked_too(self) -> None:
+        ending = record()
+        ending["past"] |= {"power": [0.1, 0.2, None, None, None, None, None, None]}
+        figure = rollouts.error_by_step({"A": ending}, start=1)
+        (cross,) = [line for line in figure.axes[1].lines if line.get_marker() == "x"]
+        assert (cross.get_xdata()[0], cross.get_ydata()[0]) == (2, 0.2)
+        assert ENDS in [text.get_text() for text in figure.legends[0].get_texts()]
+
+    def test_errors_that_run_away_do_not_flatten_the_others(self) -> None:
+        far = record(rel_l2_per_step=[0.01, 1e3, 1e9, 1e9])
+        errors, _ = rollouts.error_by_step({"A": record(), "B": far}, start=1).axes
+        assert errors.get_ylim()[1] == 10
+        assert len([line for line in errors.lines if len(line.get_xdata()) == 1]) == 1
+
+    def test_truth_and_horizon_have_styles_of_their_own(self) -> None:
+        figure = rollouts.error_by_step({"A": record(), "B": record(2.0)}, start=1)
+        squares, legend = figure.axes[1], figure.legends[0]
+        names = [text.get_text() for text in legend.get_texts()]
+        assert names == ["A", "B", "truth", "end of the horizon"]
+        truth, horizon = (legend.get_lines()[names.index(name)] for name in ("truth", "end of the horizon"))
+        assert truth.get_linewidth() > 2 * horizon.get_linewidth()
+        assert (truth.is_dashed(), horizon.is_dashed()) == (False, True)
+        drawn = next(line for line in squares.lines if line.get_linewidth() == truth.get_linewidth())
+        others = [line for line in squares.lines if line is not drawn and len(line.get_xdata()) > 2]
+        assert all(drawn.get_zorder() < line.get_zorder() for line in others)
+        assert all(drawn.get_linewidth() > 2 * line.get_linewidth() for line in others), "seen under any curve"
+
+    @pytest.mark.parametrize(("vorticity", "name"), [(True, "Enstrophy mean(w²)/2"), (False, "Mean square mean(u²)/2")])
+    def test_squares_are_called_what_they_are(self, vorticity: bool, name: str) -> None:
+        found = record()
+        if not vorticity:
+            del found["spectra"]["energy"]
+        assert rollouts.error_by_step({"A": found}, start=1).axes[1].get_title().startswith(name)
 
     def test_spectra_show_what_is_there_and_how_wrong(self) -> None:
         figure = rollouts.spectra({"FNO": record()})
         assert figure.axes[0].get_title().startswith("Energy")
         assert figure.axes[1].lines[0].get_ydata()[0] == pytest.approx(np.sqrt(0.1))
+        assert figure.axes[0].get_xlabel() == "wavenumber |k|, waves per side"
+        assert figure.axes[0].get_ylabel() == "energy in a shell"
         only = record(spectra={"power": record()["spectra"]["power"]})
-        assert rollouts.spectra({"FNO": only}).axes[0].get_title().startswith("Power")
+        assert rollouts.spectra({"FNO": only}).axes[0].get_title().startswith("Spectrum")
+
+    def test_errors_of_shells_that_leave_the_picture_are_marked(self) -> None:
+        far = record(1e4)
+        figure = rollouts.spectra({"FNO": record(), "U-Net": far})
+        errors = figure.axes[1]
+        assert errors.get_ylim()[1] == 5.0
+        (arrow,) = [line for line in errors.lines if len(line.get_xdata()) == 1]
+        assert (arrow.get_xdata()[0], arrow.get_ydata()[0]) == (0, 5.0)
+        assert LEAVES in [text.get_text() for text in figure.legends[0].get_texts()]
+        near = rollouts.spectra({"FNO": record()}).legends[0]
+        assert [text.get_text() for text in near.get_texts()] == ["FNO", "truth", "as wrong as predicting 0"]
+
+    def test_a_shell_in_which_there_is_nothing_is_left_out(self) -> None:
+        """The mean of vorticity has no velocity."""
+        empty = record()
+        for part in empty["spectra"]["energy"].values():
+            part[0] = 0.0
+        figure = rollouts.spectra({"FNO": empty})
+        assert list(figure.axes[1].lines[0].get_xdata()) == [1, 2]
+        assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1]
 
     def test_frames(self) -> None:
-        figure = rollouts.frames(TRUTH, {"A": TRUTH, "B": 2 * TRUTH}, start=3)
-        assert len(figure.axes) == 5 * 5
-        assert figure.axes[0].get_title() == "t = 3"
-        assert figure.axes[-1].get_title() == "rel. L2 1.00"
+        figure = rollouts.frames(TRUTH, {"A": 1.01 * TRUTH, "B": 2 * TRUTH}, 3, "vorticity")
+        bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
+        axes = [axis for axis in figure.axes if axis not in bars]
+        assert len(axes) == 5 * 5
+        assert axes[0].get_title() == "t = 3"
+        assert axes[-1].get_title() == "rel. L2 1.00"
+        assert [bar.get_ylabel() for bar in bars] == ["vorticity", "vorticity", "error", "vorticity", "error"]
+        assert bars[0].get_ylim() == bars[3].get_ylim() == pytest.approx((TRUTH.min(), TRUTH.max()))
+        assert bars[2].get_ylim()[1] < bars[4].get_ylim()[1] / 50, "small errors are seen beside large ones"
+        assert axes[10].images[0].get_clim() == pytest.approx(bars[2].get_ylim())
         with pytest.raises(ShapeError, match=r"\(t, h, w\)"):
             rollouts.frames(TRUTH[0], {"A": TRUTH[0]}, start=3)
 

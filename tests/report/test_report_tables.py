@@ -84,7 +84,8 @@ def test_summary_is_mean_and_sample_deviation(results: dict[str, Any]) -> None:
     assert found.n == 3
     assert found.mean == pytest.approx(np.mean(values), rel=1e-12)
     assert found.std == pytest.approx(np.std(values, ddof=1), rel=1e-9)
-    assert summaries[0].seconds.mean == 11.0
+    assert found.values == tuple(values)
+    assert summaries[0].seconds[""].mean == 11.0
     assert summaries[0].seeds == (0, 1, 2)
 
 
@@ -183,6 +184,32 @@ def test_comparison_table_shows_both_counts_and_the_conditions(results: dict[str
         "seeds": "3",
     }
     assert "Data: generated. Device: NVIDIA H200. Date: 2026-11-15." in text
+
+
+def test_seconds_of_unlike_conditions_are_not_averaged(results: dict[str, Any]) -> None:
+    for run in results["runs"]:
+        run["beside"] = "alone on the GPU" if run["seed"] < 2 else "two runs sharing the GPU"
+    (first, *_) = tables.summarise(results["runs"])
+    assert {how: (found.mean, found.n) for how, found in first.seconds.items()} == {
+        "alone on the GPU": (10.5, 2),
+        "two runs sharing the GPU": (12.0, 1),
+    }
+    header, rows = tables.comparison_rows(results)
+    assert "seconds" in header
+    assert " ".join(rows[0][5].split()) == "10.5 (alone on the GPU), 12.0 (two runs sharing the GPU)"
+    assert max(map(len, rows[0][5].splitlines())) < 20
+    for run in results["runs"]:
+        run["beside"] = "alone on the GPU"
+    header, rows = tables.comparison_rows(results)
+    assert "seconds (alone on the GPU)" in header
+    assert rows[0][5] == "11.0"
+
+
+def test_seconds_of_other_devices_are_not_averaged(results: dict[str, Any]) -> None:
+    results["runs"][0]["device"] = "a CPU"
+    (first, second, _) = tables.summarise(results["runs"])
+    assert {how: found.n for how, found in first.seconds.items()} == {"a CPU": 1, "": 2}
+    assert {how: found.n for how, found in second.seconds.items()} == {"": 3}
 
 
 def test_measured_cells_have_the_shape_of_the_published_ones(results: dict[str, Any]) -> None:

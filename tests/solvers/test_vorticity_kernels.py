@@ -15,7 +15,7 @@ from torch import Tensor
 from hofno.solvers import VorticitySolver, gpu, vorticity
 from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own_process, runs_kernels
 
-ROUNDING = {torch.float64: 1e-15, torch.float32: 5e-7}
+ROUNDING = {torch.float64: 3e-15, torch.float32: 1e-6}  # with room for CPUs that round in another order
 
 if find_spec("triton") is None:
     pytest.skip("the fused step needs Triton, which is not installed", allow_module_level=True)
@@ -114,7 +114,7 @@ def test_our_own_transforms_cut_into_programs(monkeypatch: pytest.MonkeyPatch) -
     expected = vorticity_kernels._squared(plane)
     found = solver._fused_step()._squared_in_place(torch.view_as_real(plane.clone()))
     kept = solver._places
-    assert difference(found.flatten(1, 2)[:, kept], expected.flatten(1, 2)[:, kept]) < 2e-15
+    assert difference(found.flatten(1, 2)[:, kept], expected.flatten(1, 2)[:, kept]) < 6e-15
 
 
 @runs_kernels

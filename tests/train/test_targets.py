@@ -108,6 +108,16 @@ def test_zero_targets_of_validation_and_test_are_named(capsys: pytest.CaptureFix
         small(from_arrays(x, y, seed=None), loss="mse")
 
 
+@pytest.mark.parametrize(("offset", "told"), [(0.0, 0), (5.0, 0), (300.0, 1)])
+@pytest.mark.parametrize("normaliser", ["channel", "pixel"])
+def test_targets_that_hardly_vary_are_told_of(
+    capsys: pytest.CaptureFixture[str], offset: float, told: int, normaliser: str
+) -> None:
+    x, y = fields(30)
+    small(from_arrays(x, offset + y, seed=None), progress=True, normaliser=normaliser)
+    assert capsys.readouterr().out.count("of their mean, so that the mean alone has a relative error") == told
+
+
 @given(st.integers(-110, 110), st.sampled_from(RELATIVE))
 def test_relative_losses_have_no_unit(power: int, loss: str) -> None:
     """The same digits in any unit, and gradients too."""

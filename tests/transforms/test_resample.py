@@ -16,7 +16,7 @@ def field(*shape: int) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-@pytest.mark.parametrize(("n", "m"), [(9, 14), (14, 9), (2, 5), (7, 7), (5, 1)])
+@pytest.mark.parametrize(("n", "m"), [(9, 14), (14, 9), (2, 5), (7, 7), (5, 1), (1, 6)])
 def test_linear_is_the_broken_line_through_the_values(n: int, m: int) -> None:
     u = field(1, n, 1)
     given, wanted = np.linspace(0, 1, n), np.linspace(0, 1, m)

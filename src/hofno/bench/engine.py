@@ -7,6 +7,7 @@ way has a process of its own (see `hofno.bench.models.run_models`).
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -29,8 +30,10 @@ from hofno.bench.measure import (
 from hofno.bench.memory import held_before
 from hofno.bench.models import pair
 from hofno.bench.plain import ModelShape
+from hofno.solvers.memory import free_bytes
 from hofno.spec import TrainSpec
 from hofno.storage import write_json
+from hofno.train.activations import saved_bytes
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast, precision
 from hofno.train.step import Step
@@ -80,6 +83,9 @@ def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str,
             f"differs by {error:.1e}; nothing was timed"
         )
     del exact
+    needed = 5 * len(x) * saved_bytes(model, tuple(x.shape[1:])) // 4 if device.type == "cpu" else 0  # and gradients
+    if needed > (free_bytes("cpu") or math.inf):  # a system that is short of memory ends any process, not only this one
+        raise torch.OutOfMemoryError
     held_before(device)
     spec = TrainSpec(batch_size=len(x), cuda_graph=way.graph, compile=way.compiled)  # pyright: ignore[reportCallIssue]
     scale = torch.zeros((), device=device), torch.ones((), device=device)

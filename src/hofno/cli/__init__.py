@@ -4,7 +4,8 @@
 - `describe`: show, list.
 - `make`: generate, train, run.
 - `use`: evaluate, predict, report, bench, check.
-- `plain_help`: how the help is told.
+- `keys`: the keys of a spec.
+- `plain_help`, `prose`: how the help and cards are told.
 - `options`: arguments that several commands share, and how a spec is found.
 """
 

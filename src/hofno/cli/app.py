@@ -20,7 +20,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Start with: hofno list, hofno show quick/poisson, hofno run quick/poisson --out runs/poisson",
+    epilog="Start with: hofno list, hofno show quick/poisson, hofno run quick/poisson --out runs/poisson. "
+    "What a spec may say: hofno show --spec, hofno show --train",
 )
 
 
@@ -44,7 +45,8 @@ for command, epilog in (
     (describe.list_all, "Example: hofno list specs"),
     (
         describe.show,
-        "Examples: hofno show quick/poisson --time; hofno show --problem poisson; hofno show --model hofno",
+        "Examples: hofno show quick/poisson --time; hofno show --problem poisson; hofno show --model hofno; "
+        "hofno show --train",
     ),
     (make.generate, "Example: hofno generate quick/poisson --set data.train=200"),
     (make.train, "Examples: hofno train quick/poisson --out runs/a; hofno train --resume runs/a"),

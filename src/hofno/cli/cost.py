@@ -4,7 +4,7 @@ steps        epochs x batches
 arithmetic   2 for each multiply-add of the model's matrix products, forward and backward, over a full batch;
              5/2 N log2 N for a real FFT of N points. Counted on tensors that have a shape and no numbers. What is
              done number by number, the loss and the optimiser are left out, and a fused kernel may do some again
-memory       what the forward pass of one sample keeps for its backward pass
+memory       see `hofno.train.activations`
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -26,7 +26,6 @@ from hofno.stages import sample_shapes
 
 REAL_FFT, COMPLEX_FFT = 2.5, 5.0  # operations for each point and each doubling of their number
 FFTS = {"aten::_fft_r2c": REAL_FFT, "aten::_fft_c2r": REAL_FFT, "aten::_fft_c2c": COMPLEX_FFT}
-ENOUGH = 2**14  # points of a grid on which memory is measured
 
 
 @dataclass(frozen=True)
@@ -73,39 +72,6 @@ def step_flops(
         known[key] = (count(), 0.0) if depth is None else (count(depth=1), count(depth=2))
     one, two = known[key]
     return one if depth is None else one + (depth - 1) * (two - one)
-
-
-def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
-    """Bytes of activations that one sample's forward pass keeps for its backward pass; weights are not counted.
-
-    `shapes` are those of what the model is given of a sample. A large grid is told from its every so many-th point.
-    """
-    few = _coarser(shapes[0][1:], getattr(model, "modes", ())) if len(shapes) == 1 else shapes[0][1:]
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
-    found: dict[int, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        memory = tensor.untyped_storage()
-        if memory.data_ptr() not in weights:
-            found[memory.data_ptr()] = memory.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        result = model(*(torch.rand(1, shape[0], *few) for shape in shapes))
-    del result
-    return round(sum(found.values()) * math.prod(shapes[0][1:]) / math.prod(few))
-
-
-def _coarser(points: tuple[int, ...], modes: tuple[int, ...]) -> tuple[int, ...]:
-    """A grid of at most `ENOUGH` points, or the smallest that the modes allow, where there are any."""
-    few, stride = points, 1
-    while math.prod(few) > ENOUGH:
-        stride += 1
-        coarser = tuple(math.ceil(n / stride) for n in points)
-        if any(n <= 2 * m for n, m in zip(coarser, modes or (0,) * len(points), strict=True)):
-            break
-        few = coarser
-    return few
 
 
 class _Counting(TorchDispatchMode):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from hofno.cli.options import Settings, load_spec, print_table, spec_folders
+from hofno.cli.keys import described, show_spec_keys, show_train_keys, type_name
+from hofno.cli.options import SPEC_HELP, Settings, load_spec, print_table, spec_files
+from hofno.cli.prose import print_card
 from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import SpecError
 
@@ -47,12 +49,14 @@ def list_all(
 
 
 def show(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of a spec in specs/.")] = "",
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP)] = "",
     settings: Settings = None,
     problem: Annotated[
         str, typer.Option(metavar="NAME", help="Show the card and the parameters of a problem instead.")
     ] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="Show the arguments of a model instead.")] = "",
+    train: Annotated[bool, typer.Option("--train", help="Show the settings of training instead.")] = False,
+    keys: Annotated[bool, typer.Option("--spec", help="Show the keys and sections of a spec instead.")] = False,
     time: Annotated[
         bool,
         typer.Option("--time", help="Time a few training steps here, of each member of a study, and project them."),
@@ -63,8 +67,10 @@ def show(
 
     Without --time no step is run. Arithmetic counts the matrix products and transforms of a step, forward and backward.
     """
-    if sum(map(bool, (spec, problem, model))) != 1:
-        raise SpecError("give one of: a SPEC, --problem NAME, --model NAME; `hofno list` shows the names")
+    if sum(map(bool, (spec, problem, model, train, keys))) != 1:
+        raise SpecError(
+            "give one of: a SPEC, --problem NAME, --model NAME, --train, --spec; `hofno list` has the names"
+        )
     if settings and not spec:
         raise SpecError("--set changes a spec; give the SPEC, or leave --set out")
     if (time and not spec) or (threads is not None and not time):
@@ -73,6 +79,10 @@ def show(
         _show_problem(problem)
     elif model:
         _show_model(model)
+    elif train:
+        show_train_keys()
+    elif keys:
+        show_spec_keys()
     else:
         settle_threads(threads)
         _show_spec(load_spec(spec, settings), time)
@@ -82,9 +92,8 @@ def _show_problem(name: str) -> None:
     from hofno.problems.registry import problem_class
 
     kind = problem_class(name)
-    typer.echo(kind.card)
-    rows = [[key, str(field.default), field.description or ""] for key, field in kind.model_fields.items()]
-    print_table("parameters, the keys of [data]", ["name", "default", "meaning"], rows)
+    print_card(kind.card)
+    print_table("parameters, the keys of [data]", *described(kind))
 
 
 def _show_model(name: str) -> None:
@@ -98,17 +107,18 @@ def _show_model(name: str) -> None:
         if key in ("self", "in_channels", "out_channels"):
             continue
         default = "(needed)" if parameter.default is inspect.Parameter.empty else str(parameter.default)
-        rows.append([key, _type_name(hints[key]), default])
+        rows.append([key, type_name(hints[key]), default])
     print_table("arguments, the keys of [model]; channels follow from the data", ["name", "type", "default"], rows)
 
 
 def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
-    from hofno.cli.cost import cost_of, saved_bytes
+    from hofno.cli.cost import cost_of
     from hofno.models.registry import parameter_counts
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
     from hofno.surrogate import find_device
+    from hofno.train.activations import saved_bytes
 
     members = checked_members(spec)
     made, device = make_problem(spec.data.problem, spec.data.parameters), find_device(spec.device)
@@ -120,7 +130,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     data_bytes = made.memory_bytes()
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
-    places = _places(made.grid_geometry)
+    places, arguments = _places(made.grid_geometry), _arguments(spec.model.arguments)
     activations = saved_bytes(model, *stages.sample_shapes(made)) * cost.passes
     rows = [
         ["run", spec.title or spec.name],
@@ -131,7 +141,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
             + (f", of {made.together} fields each" if made.together > 1 else ""),
         ],
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
-        ["model", f"{spec.model.name}: {_arguments(spec.model.arguments)}"],
+        ["model", f"{spec.model.name}: {arguments or 'all arguments have their defaults'}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
         ["training", f"{spec.train.epochs} epochs of {cost.batches} batches: {cost.steps:,} steps"],
         ["arithmetic", f"about {_flop(cost.step_flops)} in a step, {_flop(cost.flops)} in all"],
@@ -161,9 +171,8 @@ def _places(geometry: Geometry) -> str:
     points = " x ".join(map(str, geometry.shape))
     if isinstance(geometry, Points):
         return f"{points} scattered points in {geometry.dim} dimensions"
-    return (
-        f"{points} points, {'mesh' if isinstance(geometry, Mesh) else 'periodic' if geometry.periodic else 'both ends'}"
-    )
+    kind = "mesh" if isinstance(geometry, Mesh) else "periodic" if geometry.periodic else "not periodic"
+    return f"{points} points, {kind}"
 
 
 def _data_sets(runs: list[Spec]) -> str:
@@ -217,19 +226,13 @@ def _rollout(rollout: Rollout, spec: Spec) -> str:
 
 
 def _study(spec: Spec) -> str:
-    labels = ", ".join([spec.label or spec.name, *(variant.label for variant in spec.compare)])
-    swept = [f"{key} in {', '.join(map(str, values))}" for key, values in spec.sweep.items()]
-    return "; ".join([labels, *swept])
+    labels = "; ".join([spec.label or spec.name, *(variant.label for variant in spec.compare)])
+    swept = " and ".join(f"{key} in {', '.join(map(str, values))}" for key, values in spec.sweep.items())
+    return f"{labels}; each with {swept}" if swept else labels
 
 
 def _arguments(arguments: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in arguments.items())
-
-
-def _type_name(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return " | ".join(map(str, get_args(kind)))
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
 
 
 def _first_line(kind: type) -> str:
@@ -239,16 +242,14 @@ def _first_line(kind: type) -> str:
 def _shipped_specs() -> list[list[str]]:
     import tomllib
 
-    found: dict[str, str] = {}
-    for folder in spec_folders():
-        for path in sorted(folder.glob("**/*.toml")):
-            name = path.relative_to(folder).with_suffix("").as_posix()
-            try:
-                title = str(tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""))
-            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-                title = "(cannot be read)"
-            found.setdefault(name, title)
-    return [[name, title] for name, title in sorted(found.items())]
+    rows: list[list[str]] = []
+    for name, path in spec_files().items():
+        try:
+            title = str(tomllib.loads(path.read_text(encoding="utf-8")).get("title", ""))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
+            title = "(cannot be read)"
+        rows.append([name, title])
+    return rows
 
 
 def _flop(count: float) -> str:

@@ -20,23 +20,25 @@ WRONG = 2
 INTERRUPTED = 130
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _MEMORY = "use fewer samples, a smaller train.batch_size, or a smaller model, and run again"
+_BENCH_MEMORY = "lower --batch or choose a smaller --shape"
 
 
-def explain(error: BaseException) -> tuple[str, int] | None:
+def explain(error: BaseException, command: str | None = None) -> tuple[str, int] | None:
     """The line and exit code of an error that is told in one line; None for a fault of the program."""
+    remedy = _BENCH_MEMORY if command == "bench" else _MEMORY
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, HofnoError):
         return str(error), INTERRUPTED if _is_interruption(error) else WRONG
     if isinstance(error, MemoryError):
-        return f"there is not enough memory; {_MEMORY}", WRONG
+        return f"there is not enough memory; {remedy}", WRONG
     if _is_torch_memory(error):
-        return f"there is not enough memory on the device; {_MEMORY}", WRONG
+        return f"there is not enough memory on the device; {remedy}", WRONG
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         place = f"{error.filename}: " if error.filename is not None else ""
-        remedy = "free some space" if error.errno in _NO_SPACE else "check the path and its permissions"
-        return f"{place}{reason}; {remedy} and run again", WRONG
+        free = "free some space" if error.errno in _NO_SPACE else "check the path and its permissions"
+        return f"{place}{reason}; {free} and run again", WRONG
     return None
 
 
@@ -65,7 +67,7 @@ class OneLineErrors(PlainGroup):
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
-            told = None if ctx.params.get("debug") else explain(error)
+            told = None if ctx.params.get("debug") else explain(error, ctx.invoked_subcommand)
             if told is None:
                 raise
             message, code = told

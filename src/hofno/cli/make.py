@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hofno.cli.options import Settings, SpecName, load_spec, print_table, progress_on
+from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, print_table, progress_on
 from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import SpecError
 
@@ -24,7 +24,7 @@ def generate(
     from hofno import stages
     from hofno.data.moments import moments
     from hofno.data.ondisk import pieces_of
-    from hofno.data.store import data_folder, generate_again, store_folder
+    from hofno.data.store import data_folder, store_folder
     from hofno.problems.registry import problem
     from hofno.train.show import choose_show
 
@@ -32,12 +32,9 @@ def generate(
     stages.check(read)
     name, parameters = read.data.problem, read.data.parameters
     folder = data_folder(name, parameters, store_folder())
-    stored = not force and problem(name, parameters).is_kept(folder)
-    progress = progress_on(choose_show(True))
-    if force:
-        data = generate_again(name, parameters, store_folder(), progress, read.device)
-    else:
-        data = stages.make_data(read, progress)
+    made = problem(name, parameters)
+    stored = made.sources or (not force and made.is_kept(folder))
+    data = stages.make_data(read, progress_on(choose_show(True)), again=force)
     rows = []
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
@@ -50,11 +47,11 @@ def generate(
                 std = (square / max(1, count - 1)).sqrt()
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
-    typer.echo(f"{'read from' if stored else 'written to'} {folder}")
+    typer.echo(f"{'read from' if stored else 'written to'} {', '.join(made.sources.values()) or folder}")
 
 
 def train(
-    spec: Annotated[str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of a spec in specs/.")] = "",
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP)] = "",
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="Folder of the new run.")] = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder instead.")] = None,

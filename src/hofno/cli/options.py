@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     from hofno.spec import Spec
     from hofno.train.show import Show
 
-SpecName = Annotated[str, typer.Argument(metavar="SPEC", help="A TOML file, or the name of a spec in specs/.")]
+SPEC_HELP = "A TOML file, the name of a spec in specs/, or the folder of a run."
+SpecName = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP)]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec, e.g. train.epochs=10. Repeatable."),
@@ -34,10 +36,41 @@ def spec_folders() -> list[Path]:
     return folders
 
 
+def spec_files() -> dict[str, Path]:
+    """The specs there are, by name."""
+    found: dict[str, Path] = {}
+    for folder in spec_folders():
+        for path in folder.glob("**/*.toml"):
+            found.setdefault(path.relative_to(folder).with_suffix("").as_posix(), path)
+    return dict(sorted(found.items()))
+
+
 def find_spec(name: str) -> Path:
-    """The file of a spec: the path itself, with .toml, or in a folder of specs."""
-    tries = [Path(name), Path(f"{name}.toml"), *(folder / f"{name}.toml" for folder in spec_folders())]
-    return next((path for path in tries if path.is_file()), Path(name))
+    """The file of a spec: the path itself, with .toml, in a folder of specs, or in a run folder."""
+    known = [folder / f"{name}.toml" for folder in spec_folders()]
+    for path in (Path(name), Path(f"{name}.toml"), *known, Path(name) / "spec.toml"):
+        if path.is_file():
+            return path
+    raise SpecError(_no_spec(name))
+
+
+def _no_spec(name: str) -> str:
+    """What is wrong with the name of a spec that is not there."""
+    if Path(name).is_dir():
+        if runs := sorted(Path(name).glob("runs/*/spec.toml")):
+            return (
+                f"{name} is the folder of a study; give the SPEC it was run with, or one of its runs: {runs[0].parent}"
+            )
+        return (
+            f"{name} is a folder without a spec.toml; give a TOML file, or one of those that `hofno list specs` shows"
+        )
+    known, bare = spec_files(), name.lower().strip("/").removesuffix(".toml")
+    if name.endswith(".toml") and bare not in known:
+        return f"there is no file {name}; check the path"
+    close = [other for other in known if bare in (other, *other.split("/"))]
+    close = close or difflib.get_close_matches(bare, known, n=1)
+    meant = f"did you mean {' or '.join(close)}? " if close else ""
+    return f"there is no spec {name}; {meant}`hofno list specs` shows all"
 
 
 def read_settings(settings: list[str] | None) -> dict[str, Any]:
@@ -58,7 +91,10 @@ def load_spec(name: str, settings: list[str] | None) -> Spec:
     from hofno import spec as specs
 
     spec, changes = specs.load(find_spec(name)), read_settings(settings)
-    return specs.override(spec, changes) if changes else spec
+    changed = specs.override(spec, changes) if changes else spec
+    if spec.label and changed.model.name != spec.model.name and changed.label == spec.label:
+        return specs.override(changed, {"label": changed.model.name})  # the label tells of the other model
+    return changed
 
 
 def progress_on(show: Show) -> Progress:
@@ -68,10 +104,11 @@ def progress_on(show: Show) -> Progress:
     def progress(stage: str, done: int, total: int) -> None:
         if stage not in begun:
             begun.append(stage)
-            show.start(stage, total, 0)
-        show.advance(done, "samples")
+            show.start(stage, total, 0, "")
+        show.advance(done, "")
         if done >= total:
             show.stop()
+            begun.clear()
 
     return progress
 
@@ -82,7 +119,7 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, "bold"), title_justify="left")
+    table = Table(title=Text(title, "bold") if title else None, title_justify="left")
     for index, name in enumerate(header):
         numbers = bool(rows) and all(_is_number(row[index]) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")

@@ -1,10 +1,12 @@
-"""Help that names no type where there is nothing to give: a flag is only a flag."""
+"""Help in the width of the terminal that names no type where there is nothing to give: a flag is only a flag."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from hofno.cli.prose import joined
 
 
 def without_types(parameters: list[Any]) -> list[Any]:
@@ -16,6 +18,9 @@ def without_types(parameters: list[Any]) -> list[Any]:
 
 
 class PlainCommand(TyperCommand):
+    def __init__(self, *args: Any, help: str | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, help=joined(help or ""), **kwargs)
+
     def get_params(self, ctx: Any) -> list[Any]:
         return without_types(super().get_params(ctx))
 

@@ -15,7 +15,9 @@ from hofno import stages, storage
 from hofno.cli.options import print_table, progress_on
 from hofno.errors import CheckpointError, SpecError
 from hofno.report.drawing import in_any_script
-from hofno.report.resolution import error_against_resolution
+from hofno.report.resolution import curves_of, error_against_resolution
+from hofno.study_report import RESOLUTION as FILE
+from hofno.study_results import check_results
 from hofno.surrogate import load
 from hofno.train.show import choose_show
 
@@ -24,15 +26,15 @@ if TYPE_CHECKING:
 
     from hofno.spec import Spec
 
-FILE, FIGURE = "resolution.json", "resolution.svg"
+FIGURE = "resolution.svg"
 
 
 def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, Any]) -> None:
     """Print the errors at each resolution, and write them and their figure unless something was changed."""
     if "data.resolution" in changes:
         raise SpecError("--resolution and --set data.resolution contradict each other; leave one of them out")
-    folders = _folders(run)
-    read = [stages.read_spec(folder) for folder in folders]
+    labels = _labels(run)
+    folders, read = _in_order(_folders(run), labels)
     members = [specs.override(spec, changes) if changes else spec for spec in read]
     operators = [load(folder, member.device) for folder, member in zip(folders, members, strict=True)]
     for member, operator in zip(members, operators, strict=True):  # all that can fail early, before anything is solved
@@ -50,11 +52,13 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
         return
     buffer = BytesIO()
     with in_any_script():
-        _figure(members, folders, records).savefig(buffer, format="svg", facecolor="white")
+        _figure(read, folders, records, labels).savefig(buffer, format="svg", facecolor="white")
     storage.write_bytes(run / FIGURE, buffer.getvalue())
     typer.echo(f"figure: {run / FIGURE}")
     own_files = f"{run / FILE}" if folders == [run] else f"{FILE} in the folder of each run, under {run / 'runs'}"
     typer.echo(f"numbers: {own_files}")
+    if labels:
+        typer.echo(f"to have both in the study's report: hofno report {shlex.quote(str(run))}")
 
 
 def _folders(run: Path) -> list[Path]:
@@ -66,6 +70,27 @@ def _folders(run: Path) -> list[Path]:
         again = f"hofno run SPEC --out {shlex.quote(str(run))}"
         raise CheckpointError(f"the study {run} has no finished run; go on with it: {again}")
     return found
+
+
+def _labels(run: Path) -> dict[str, str]:
+    """What the runs of a study are called in its report, in its order, by their hashes; none of a single run."""
+    file = run / "results.json"
+    if not file.is_file():
+        return {}
+    results = storage.read_json(file)
+    check_results(results, str(file), of_runs={"spec_hash": str, "label": str})
+    return {found["spec_hash"]: found["label"] for found in results["runs"]}
+
+
+def _in_order(folders: list[Path], labels: dict[str, str]) -> tuple[list[Path], list[Spec]]:
+    """Folders with their specs: those of a study in its order, others behind."""
+    read = {folder: stages.read_spec(folder) for folder in folders}
+    known = list(labels)
+    places = {
+        folder: known.index(spec.run_hash) if spec.run_hash in labels else len(known) for folder, spec in read.items()
+    }
+    ordered = sorted(folders, key=lambda folder: places[folder])
+    return ordered, [read[folder] for folder in ordered]
 
 
 def _print(folder: Path, record: dict[str, Any]) -> None:
@@ -85,17 +110,15 @@ def _print(folder: Path, record: dict[str, Any]) -> None:
     print_table(title, ["points along each axis", "mean", "median", "worst", "ratio to the training grid"], rows)
 
 
-def _figure(members: list[Spec], folders: list[Path], records: list[dict[str, Any]]) -> Figure:
+def _figure(read: list[Spec], folders: list[Path], records: list[dict[str, Any]], labels: dict[str, str]) -> Figure:
     """Runs that differ in their seed alone are one curve; curves of one label are told apart by their folders."""
     groups: dict[str, list[int]] = {}
-    for index, member in enumerate(members):
-        groups.setdefault(member.model_copy(update={"seed": 0}).run_hash, []).append(index)
-    firsts = [records[group[0]]["label"] for group in groups.values()]
-    curves: dict[str, list[dict[int, float]]] = {}
-    trained: dict[str, int] = {}
-    for first, group in zip(firsts, groups.values(), strict=True):
-        label = first if firsts.count(first) == 1 else f"{first} ({folders[group[0]].name})"
-        found = [records[index]["resolutions"] for index in group]
-        curves[label] = [{int(n): part["metrics"]["rel_l2"] for n, part in each.items()} for each in found]
-        trained[label] = records[group[0]]["trained_at"]
-    return error_against_resolution(curves, trained)
+    for index, spec in enumerate(read):
+        groups.setdefault(spec.model_copy(update={"seed": 0}).run_hash, []).append(index)
+    firsts = [group[0] for group in groups.values()]
+    names = [labels.get(read[first].run_hash) or str(records[first]["label"]) for first in firsts]
+    named: list[tuple[str, dict[str, Any]]] = []
+    for name, group in zip(names, groups.values(), strict=True):
+        label = name if names.count(name) == 1 else f"{name} ({folders[group[0]].name})"
+        named += [(label, records[index]) for index in group]
+    return error_against_resolution(*curves_of(named), list(labels.values()))

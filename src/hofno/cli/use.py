@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hofno.cli.options import Settings, print_table, read_settings
+from hofno.cli.options import Settings, print_table, progress_on, read_settings
 from hofno.errors import CheckpointError, SpecError
 
 WORST = 5
@@ -38,6 +38,7 @@ def evaluate(
     from hofno import stages
     from hofno.evaluation.score import score
     from hofno.surrogate import load
+    from hofno.train.show import choose_show
 
     changes = read_settings(settings)
     for key in changes:
@@ -57,7 +58,7 @@ def evaluate(
     stages.check(changed)
     stages.check_channels(changed, surrogate)
     stages.predict_as(changed, surrogate)
-    data = stages.make_data(changed)
+    data = stages.make_test_data(changed, progress_on(choose_show(True)))
     if changed.run_hash == spec.run_hash:
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
         means, note = record["metrics"], f"written to {run / 'evaluation.json'}"
@@ -98,13 +99,15 @@ def predict(
 
     For a model at points whose only input is their places, INPUT.npy holds the places.
     """
-    from hofno import storage
+    from hofno import stages, storage
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
     from hofno.surrogate import load
 
     if target.exists() and not force:
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
+    if stages.runs_of_study(run):
+        raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
     values, places = read_npy(source), None if coords is None else read_npy(coords)
     operator = load(run, "auto")
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
@@ -123,6 +126,8 @@ def report(
 ) -> None:
     """Write the report of a study again from its results.json, or of another file of the same form.
 
+    A study whose runs were evaluated on other grids (hofno evaluate STUDY --resolution N) has a section on that.
+
     Of those in results/, that is all in paper/ and best/, and others that hold the test errors of whole studies.
     """
     import shlex
@@ -133,8 +138,14 @@ def report(
 
     file = source if source.is_file() else source / "results.json"
     if not file.is_file():
-        make = f"hofno run SPEC --out {shlex.quote(str(source))}"
-        raise CheckpointError(f"{source} holds no study: there is no {file}; make one with: {make}")
+        given = shlex.quote(str(source))
+        make = f"make one with: hofno run SPEC --out {'OTHER' if source.exists() else given}"
+        if (source / "spec.toml").is_file():
+            raise CheckpointError(
+                f"{source} is a single run, and a report is of a study; its errors are printed by: hofno evaluate "
+                f"{given}; to have a study, {make}"
+            )
+        raise CheckpointError(f"{source} holds no study: there is no {file}; {make}")
     if source.is_file() and out is None:
         raise SpecError(f"{source} is a results file; say where its report goes with --out FOLDER")
     results = storage.read_json(file)

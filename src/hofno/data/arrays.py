@@ -149,7 +149,10 @@ def _placed(x: object | None, y: object, coords: object, mask: object | None) ->
     """Samples on a mesh, its coordinates among their channels, or at points."""
     targets, places = as_values(y, "y"), as_values(coords, "coords")
     if len(targets.shape) < 3:
-        raise DataError(f"y must be (n, channels, *grid); got shape {tuple(targets.shape)}")
+        raise DataError(
+            f"y must be (n, channels, *grid); got shape {tuple(targets.shape)}; a single channel needs its axis: "
+            "y[:, None]"
+        )
     inputs = torch.empty(targets.shape[0], 0, *targets.shape[2:]) if x is None else as_values(x, "x")
     Split(inputs, targets)
     _refuse_rank(inputs)

@@ -12,9 +12,10 @@ for, `split[rows]`, `split.batches(size)`, and all of them by `split.x` and its 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,12 +24,10 @@ from torch import Tensor
 from hofno.data.ondisk import FileArray, Values, bytes_of, in_memory, pieces_of, ranges, taken
 from hofno.errors import DataError
 from hofno.geometry import Geometry, kind_of
-from hofno.problems.base import Arrays, Rollout, Trajectories
+from hofno.problems.base import Arrays, Origin, Rollout, Trajectories
 from hofno.problems.symmetry import Symmetry
 
 __all__ = ["Dataset", "Origin", "Rollout", "Split", "refuse_not_finite", "split_of", "trajectory_dataset"]
-
-Origin = Literal["generated", "original", "user"]
 
 
 class Parts(NamedTuple):
@@ -57,7 +56,7 @@ class Split:
         if len(x.shape) < 3 or len(y.shape) < 3 or x.shape[2:] != y.shape[2:]:
             raise DataError(
                 f"x and y must be (n, channels, *grid) on one grid; got x {tuple(x.shape)} and y "
-                f"{tuple(y.shape)}; a single channel needs its axis: y[:, None]"
+                f"{tuple(y.shape)}; {_on_one_grid(tuple(x.shape), tuple(y.shape))}"
             )
         if x.shape[0] % together:
             raise DataError(f"errors are taken of {together} samples together, and there are {x.shape[0]} of them")
@@ -152,6 +151,23 @@ class Split:
         """The samples in order, `size` at a time."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
+
+
+def _on_one_grid(x: tuple[int, ...], y: tuple[int, ...]) -> str:
+    """What gives arrays of these shapes one grid: an axis for a single channel, channels in their place, or both."""
+
+    def readings(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
+        return [("", shape[2:]), (f"{name}[:, None]", shape[1:]), (f"numpy.moveaxis({name}, -1, 1)", shape[1:-1])]
+
+    pairs = itertools.product(readings("x", x), readings("y", y))
+    fitting = [[one, other] for (one, grid), (other, same) in pairs if grid == same and grid]
+    if not fitting:
+        return "give both at the same points"
+    fixes = list(filter(None, min(fitting, key=lambda names: sum(map(bool, names)))))
+    why = (
+        "channels are the second axis" if any("moveaxis" in fix for fix in fixes) else "a single channel needs its axis"
+    )
+    return f"{why}: give {' and '.join(fixes)}"
 
 
 @dataclass(frozen=True, repr=False)

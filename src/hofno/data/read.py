@@ -19,10 +19,11 @@ from hofno.errors import SpecError
 from hofno.geometry import Grid
 from hofno.problems import airfoil, darcy, elasticity, pipe, pressed
 from hofno.problems.base import Arrays, Problem, Rollout
-from hofno.problems.navier_stokes import CARD, read_published
+from hofno.problems.navier_stokes import CARD
 from hofno.problems.registry import problem as make_problem
 from hofno.problems.symmetry import driven_flow, square
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
+from hofno.problems.vorticity_checks import read_published
 
 
 def read(problem: str, path: str | Path, **options: Any) -> Dataset:
@@ -38,16 +39,21 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
         raise SpecError(f"path is the name of a file or folder, a str or a Path; got {path!r}; give such a one")
     if problem not in READERS:
         raise SpecError(f"there is no reader of original files for {problem!r}; there are: {', '.join(READERS)}")
-    defaults = {name: value.default for name, value in inspect.signature(READERS[problem]).parameters.items()}
-    known = [name for name in defaults if name not in ("path", "folder")]
+    known = options_of(problem)
     for name, value in options.items():
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(known)}"
             raise SpecError(f"reading {problem!r} has no option {name!r}; {hint}")
-        if not isinstance(defaults[name], str) and (type(value) is not int or value < 0):
+        if not isinstance(known[name], str) and (type(value) is not int or value < 0):
             raise SpecError(f"{name} is a whole number of at least 0; got {value!r}")
     return READERS[problem](Path(path), **options)
+
+
+def options_of(problem: str) -> dict[str, Any]:
+    """What can be asked of the files of a benchmark, and what is unless it is asked."""
+    found = inspect.signature(READERS[problem]).parameters
+    return {name: value.default for name, value in found.items() if name not in ("path", "folder")}
 
 
 def _navier_stokes(

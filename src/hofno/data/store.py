@@ -22,6 +22,7 @@ import torch
 from hofno import storage
 from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
 from hofno.data.device import find_device
+from hofno.data.files import dataset_of_files
 from hofno.data.npy import npy_bytes, npy_on_disk, read_npy
 from hofno.data.ondisk import fits
 from hofno.errors import CheckpointError, DataError, SpecError
@@ -56,10 +57,12 @@ def generate(
 ) -> Dataset:
     """Generate a benchmark from its PDE, e.g. ``generate("poisson", degree=2, train=1000, test=200, seed=0)``.
 
+    With ``files=...`` its published files are read instead, and "arrays" and "trajectories" are files of your own.
+
     Args:
         problem: name of the benchmark, see ``hofno list``.
         store: folder to keep the data in and to read them from if they are there; None keeps them in memory only.
-        progress: called as progress(stage, done, total).
+        progress: called as progress(stage, done, total), counted in samples, of problems in time in frames.
         device: where to solve: "auto", "cpu" or "cuda". Problems that take seconds on the CPU are made there.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
@@ -77,6 +80,8 @@ def _made(
     problem: str, parameters: dict[str, Any], store: Path | None, progress: Progress, device: str, *, again: bool
 ) -> Dataset:
     made = make_problem(problem, parameters)
+    if made.sources:
+        return dataset_of_files(made)
     if made.rollout is not None:
         folder = None if store is None else data_folder(problem, parameters, store)
         simulated = made.simulate(progress, folder, str(find_device(device)), again)

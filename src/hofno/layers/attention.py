@@ -57,7 +57,7 @@ class GalerkinAttention(nn.Module):
         )
         beside = places.unsqueeze(1).expand(-1, self.heads, -1, -1)
         q, k, u = (torch.cat((part, beside.to(part.dtype)), -1) for part in (q, *normed))  # (b, h, N, c + d)
-        count = v.shape[1] if mask is None else mask.sum(1)[:, None, None, None]
+        count = v.shape[1] if mask is None else mask.sum(1).clamp_min(1)[:, None, None, None]
         return self.out(merge_heads(torch.matmul(q, torch.matmul(without_masked(k, mask).mT, u) / count)))
 
 
@@ -83,5 +83,6 @@ class NormalisedAttention(nn.Module):
         k, u = (split_heads(part, self.heads) for part in self.maps(sources).chunk(2, -1))  # (b, h, M, c)
         q, k = split_heads(self.query(v), self.heads).softmax(-1), without_masked(k.softmax(-1), mask)
         gathered, total = torch.matmul(k.mT, u), k.sum(-2).unsqueeze(-1)  # (b, h, c, c), (b, h, c, 1)
-        z = torch.matmul(q, gathered) / torch.matmul(q, total)
+        least = torch.finfo(total.dtype).tiny  # of a cloud without points
+        z = torch.matmul(q, gathered) / torch.matmul(q, total).clamp_min(least)
         return self.out(merge_heads(z + q if self.keep_query else z))

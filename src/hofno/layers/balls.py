@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.layers.parts import RMSNorm
-from hofno.layers.token_blocks import HIDDEN, check_heads
+from hofno.layers.token_blocks import check_heads, hidden_score
 
 
 class Balls(NamedTuple):
@@ -57,7 +57,9 @@ def balls_of(places: Tensor, size: int, filled: Tensor | None) -> Balls:
     hidden = None
     if filled is not None:
         seen = filled.unflatten(1, (-1, size))[:, :, None, None]
-        hidden = torch.zeros_like(seen, dtype=places.dtype).masked_fill(~seen, HIDDEN)  # (b, W, 1, 1, B)
+        hidden = torch.zeros_like(seen, dtype=places.dtype).masked_fill(
+            ~seen, hidden_score(places.dtype)
+        )  # (b, W, 1, 1, B)
     return Balls(offsets_from_centres(places, size, filled), distances, hidden)
 
 

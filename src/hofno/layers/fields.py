@@ -27,9 +27,14 @@ def check_dims(dims: int) -> None:
 def check_field(x: Tensor, channels: int, dims: int, remedy: str) -> None:
     """Refuse an input of the wrong rank or channel count; `remedy` says what tells the model the number of axes."""
     if x.ndim != dims + 2:
+        missing = ""
+        if x.ndim == dims + 1 and channels == 1:
+            missing = "a single channel needs its axis, x[:, None], as in from_arrays(x[:, None], y[:, None]); or "
+        elif x.ndim == dims + 1 and x.shape[0] == channels:
+            missing = "add the axis of the batch with x[None], or "
         raise ShapeError(
             f"expected (batch, {channels} channels, {dims} spatial axes), {dims + 2} axes in all; "
-            f"got shape {tuple(x.shape)}; add the missing axis with x[None], or give {remedy}"
+            f"got shape {tuple(x.shape)}; {missing}give {remedy}"
         )
     if x.shape[1] != channels:
         hint = " (channel-last data goes through x.movedim(-1, 1))" if x.shape[-1] == channels else ""

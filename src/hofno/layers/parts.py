@@ -169,13 +169,18 @@ class RMSNorm(nn.Module):
         return _rms_norm(v, self.weight.to(v.dtype), self.eps)
 
 
+def check_drop_path(rate: float) -> None:
+    """Refuse what is no probability."""
+    if not 0.0 <= rate < 1.0:
+        raise SpecError(f"drop_path is a probability of at least 0 and below 1; got {rate}")
+
+
 class DropPath(nn.Module):
     """In training, drop the whole branch of a sample with probability `rate` and scale the others to match."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        if not 0.0 <= rate < 1.0:
-            raise SpecError(f"drop_path is a probability of at least 0 and below 1; got {rate}")
+        check_drop_path(rate)
         self.rate = rate
 
     def forward(self, v: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[object]:
@@ -30,6 +30,11 @@ def convolutions_like_products() -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.allow_tf32 = before
+
+
+def like_weights(x: Tensor, module: nn.Module) -> Tensor:
+    """In the precision of a module's weights, which under autocast is float32, and is what a cast model goes on in."""
+    return x.to(next(module.parameters()).dtype)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from hofno.errors import SpecError
 from hofno.layers.fields import at_least
-from hofno.layers.precision import wide
+from hofno.layers.precision import like_weights, wide
 from hofno.layers.token_blocks import merge_heads
 
 EPSILON = 1e-6
@@ -45,7 +45,7 @@ def over_points(u: Tensor, mask: Tensor | None) -> Tensor:
     if mask is None:
         u = u - u.mean(1, keepdim=True)
         return u * torch.rsqrt(u.square().mean(1, keepdim=True) + EPSILON)
-    there, count = mask.unsqueeze(-1), mask.sum(1)[:, None, None]
+    there, count = mask.unsqueeze(-1), mask.sum(1).clamp_min(1)[:, None, None]
     u = (u - u.masked_fill(~there, 0.0).sum(1, keepdim=True) / count).masked_fill(~there, 0.0)
     return u * torch.rsqrt(u.square().sum(1, keepdim=True) / count + EPSILON)
 
@@ -82,5 +82,6 @@ class RotaryAttention(nn.Module):
         q = turned(wide(self.query(v)).unflatten(-1, (self.heads, -1)), cos, sin).transpose(1, 2)  # (b, h, N, c)
         k, u = over_points(wide(self.maps(sources)), mask).unflatten(-1, (2, self.heads, -1)).unbind(2)
         k = turned(k, cos, sin).transpose(1, 2)
-        count = v.shape[1] if mask is None else mask.sum(1)[:, None, None, None]
-        return self.out(merge_heads(torch.matmul(q, torch.matmul(k.mT, u.transpose(1, 2)) / count)))
+        count = v.shape[1] if mask is None else mask.sum(1).clamp_min(1)[:, None, None, None]
+        heard = merge_heads(torch.matmul(q, torch.matmul(k.mT, u.transpose(1, 2)) / count))
+        return self.out(like_weights(heard, self.out))

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hofno.geometry import check_mode_counts, check_modes, check_padding, padded_shape, wavenumbers
 from hofno.layers.filters import DenseFilter, SpectralFilter
-from hofno.layers.precision import full_precision
+from hofno.layers.precision import full_precision, like_weights, wide
 from hofno.transforms import fourier
 
 
@@ -80,12 +80,12 @@ class SchwartzConv(nn.Module):
         if not torch.compiler.is_compiling():
             check_modes(self.modes, "symmetric", padded)
         with full_precision(v):
-            wide = v.to(torch.promote_types(v.dtype, torch.float32))
-            spectrum = self.first(fourier.forward(wide, self.modes, "symmetric", padded))
+            spectrum = self.first(fourier.forward(wide(v), self.modes, "symmetric", padded))
             if self.mixed:
                 spectrum = hermitian(spectrum)
                 others = spectrum
                 for mixer in reversed(self.mixers):
                     others = mixer(others)
                 spectrum = spectrum + complex_product(spectrum, self.second(others))
-            return fourier.inverse(spectrum, points, self.modes, "symmetric", padded)
+            field = fourier.inverse(spectrum, points, self.modes, "symmetric", padded)
+        return like_weights(field, self)

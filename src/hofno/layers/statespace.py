@@ -25,7 +25,7 @@ from hofno.errors import SpecError
 from hofno.layers.convolutions import CONVOLUTIONS
 from hofno.layers.fields import at_least
 from hofno.layers.parts import RMSNorm
-from hofno.layers.precision import wide
+from hofno.layers.precision import like_weights, wide
 from hofno.layers.scan import scan
 
 HEAD = 32
@@ -106,7 +106,7 @@ class TwoWayScan(nn.Module):
         x, b, c = by_heads(x, self.heads), by_heads(b, self.groups), by_heads(c, self.groups)
         y = scan(steps.mT.unsqueeze(-1) * x, decays.mT, b, c) + self.skip * x
         ahead, back = without_heads(y, 2).unbind(1)  # (b, L, inner) each
-        return self.out(self.norm((ahead + back.flip(1)) / 2 * F.silu(z)))
+        return self.out(self.norm(like_weights((ahead + back.flip(1)) / 2 * F.silu(z), self.norm)))
 
 
 class Hydra(nn.Module):
@@ -137,7 +137,7 @@ class Hydra(nn.Module):
         y = scan(u, decays.mT, b, c, self.start.repeat(2, 1, 1))
         before, behind = without_heads(F.pad(y[:, :, :-1], (0, 0, 1, 0)), 2).unbind(1)  # (b, L, inner) each
         own = ((self.diagonal(x) + self.skip).unsqueeze(-1) * x.unflatten(-1, (self.heads, -1))).flatten(-2)
-        return self.out(self.norm(before + behind.flip(1) + own) * F.silu(z))
+        return self.out(self.norm(like_weights(before + behind.flip(1) + own, self.norm)) * F.silu(z))
 
 
 class GridScan(nn.Module):
@@ -172,7 +172,8 @@ class GridScan(nn.Module):
         steps, decays = self.rates(by_heads(raw, self.heads).squeeze(-1).mT)  # (b, L, k h) each
         all_x = by_heads(self.lists(x.unsqueeze(1).expand(-1, self.scans, *x.shape[1:])), self.heads)
         y = without_heads(scan(steps.mT.unsqueeze(-1) * all_x, decays.mT, b, c), self.scans)  # (b, k, L, inner)
-        return self.out(self.norm(self.fields(y, tuple(v.shape[1:-1])) + self.skip * x) * F.gelu(z))
+        y = like_weights(self.fields(y, tuple(v.shape[1:-1])) + self.skip * x, self.norm)
+        return self.out(self.norm(y) * F.gelu(z))
 
     def lists(self, fields: Tensor) -> Tensor:
         """Points in the order of every scan, two for each axis that runs fastest. (b, k, *n, c) -> (b, k, L, c)"""

@@ -7,6 +7,7 @@ Channels come in heads, groups of them in which tokens see each other alone.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
@@ -14,6 +15,11 @@ from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP, DropPath
 
 HIDDEN = -1e30  # a score in a softmax of what must not be heard; finite, so that a row of them is no division by 0
+
+
+def hidden_score(dtype: torch.dtype) -> float:
+    """HIDDEN, or half of the largest number that a narrower type has."""
+    return max(HIDDEN, torch.finfo(dtype).min / 2)
 
 
 class TokenBlock(nn.Module):

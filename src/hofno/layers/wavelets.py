@@ -24,7 +24,7 @@ from hofno.layers.convolutions import CONVOLUTIONS
 from hofno.layers.fields import at_least
 from hofno.layers.filters import SpectralFilter
 from hofno.layers.mixing import mix_channels
-from hofno.layers.precision import full_precision, wide
+from hofno.layers.precision import full_precision, like_weights, wide
 from hofno.transforms import fourier, multiwavelets
 
 
@@ -71,7 +71,7 @@ class DetailKernel(nn.Module):
         with full_precision(d):
             spectrum = fourier.forward(wide(d), modes).unflatten(-1, (self.types, -1))
             field = fourier.inverse(self.filter(spectrum, modes).flatten(-2), points, modes)
-        return self.mix(F.relu(field))
+        return self.mix(F.relu(like_weights(field, self.mix)))
 
 
 class LocalMap(nn.Module):
@@ -122,12 +122,12 @@ class MultiwaveletLayer(nn.Module):
                 parts = multiwavelets.decompose(x, matrix)  # (b, *m, c, 1 + types, k^d)
             x = parts[..., 0, :]
             details = parts[..., 1:, :].transpose(-3, -2)  # (b, *m, types, c, k^d)
-            kept.append((x.flatten(-2), details.flatten(-3)))
-        t = self.coarsest(x.flatten(-2))
+            kept.append((like_weights(x.flatten(-2), self.up), like_weights(details.flatten(-3), self.down)))
+        t = self.coarsest(like_weights(x.flatten(-2), self.coarsest))
         for s, d in reversed(kept):
             low, high = t + self.down(d), self.kernel(d) + self.up(s)
             high = high.unflatten(-1, (self.types, self.width, -1)).transpose(-3, -2)
             with full_precision(v):
                 parts = torch.cat((wide(low).unflatten(-1, (self.width, 1, -1)), wide(high)), -2)
                 t = multiwavelets.reconstruct(parts, matrix).flatten(-2)
-        return t
+        return like_weights(t, self.coarsest)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from hofno.geometry import cached, choose
 from hofno.layers.cells import crop, extend, join_windows, split_windows
 from hofno.layers.fields import at_least
-from hofno.layers.token_blocks import HIDDEN, check_heads
+from hofno.layers.token_blocks import check_heads, hidden_score
 
 WEIGHTS = ("softmax", "mean")
 SPREAD = 0.02
@@ -118,7 +118,7 @@ class WindowAttention(nn.Module):
         size = q.shape[-2]
         bias = self.bias[self.offsets].movedim(-1, 0)  # (h, P, P)
         if self.weights == "softmax":
-            bias = bias if hidden is None else torch.add(bias, hidden, alpha=HIDDEN)
+            bias = bias if hidden is None else torch.add(bias, hidden, alpha=hidden_score(bias.dtype))
             return torch.matmul((torch.matmul(q * q.shape[-1] ** -0.5, k.mT) + bias).softmax(-1).to(v.dtype), v)
         if hidden is None:
             return torch.matmul((torch.matmul(q / size, k.mT) + bias).to(v.dtype), v)

@@ -36,6 +36,9 @@ class TokenModel(FieldModel):
     ) -> None:
         super().__init__(config, in_channels, out_channels, dims, coordinates, landmarks, fewest=0)
 
+    needs_grid = ""
+    """The argument by which a model has convolutions, which points do not."""
+
     def need_places(self) -> None:
         """Refuse to leave positions out."""
         if self.coordinates == "none":
@@ -74,9 +77,16 @@ class TokenModel(FieldModel):
 
     def check(self, x: Tensor, coords: Tensor | None, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""
+        if coords is not None and self.needs_grid:
+            raise ShapeError(f"{self.needs_grid} needs a grid, and these are points; use projection='linear'")
         if coords is not None:
             check_cloud(x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")
         elif mask is not None:
             raise ShapeError("expected coords beside a mask, which is for points; got none; give both or neither")
+        elif x.ndim == 3 and self.dims > 1:
+            raise ShapeError(
+                f"expected (batch, {self.in_channels} channels, {self.dims} spatial axes), or fields at points with "
+                f"their places, model(x, coords); got shape {tuple(x.shape)} alone"
+            )
         else:
             check_field(x, self.in_channels, self.dims, "dims for its number of axes")

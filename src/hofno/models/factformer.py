@@ -22,6 +22,7 @@ from hofno.geometry import Coordinates, cached_coordinates, choose
 from hofno.layers.factorised import FactorisedAttention
 from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
+from hofno.layers.precision import full_precision, like_weights, wide
 from hofno.models.config import config_of
 from hofno.models.on_grid import GridModel
 
@@ -42,8 +43,10 @@ class FactFormerBlock(nn.Module):
         self.attention = FactorisedAttention(width, dims, heads, head_width, rank)
 
     def forward(self, v: Tensor) -> Tensor:
-        angles = torch.matmul(cached_coordinates(tuple(v.shape[1:-1]), self.coordinates, v), self.frequencies)
-        told = self.places(torch.cat((angles.sin(), angles.cos()), -1))  # (*n, width)
+        frequencies = wide(self.frequencies)
+        with full_precision(v):
+            angles = torch.matmul(cached_coordinates(tuple(v.shape[1:-1]), self.coordinates, frequencies), frequencies)
+        told = self.places(like_weights(torch.cat((angles.sin(), angles.cos()), -1), self.places))  # (*n, width)
         return v + self.attention(self.norm(v + told), self.coordinates)
 
 

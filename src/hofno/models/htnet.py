@@ -25,7 +25,7 @@ from hofno.geometry import Coordinates, ModeSet, check_mode_counts
 from hofno.layers.cells import crop, extend, join_windows, split_windows
 from hofno.layers.convolutions import CONVOLUTIONS
 from hofno.layers.fields import at_least
-from hofno.layers.parts import MLP
+from hofno.layers.parts import MLP, check_drop_path
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.layers.token_blocks import TokenBlock
 from hofno.layers.ushape import UShape
@@ -131,6 +131,7 @@ class HTNet(GridModel):
         at_least(1, window=window, patch=patch, expansion=expansion)
         if patch % 2 == 0:
             raise SpecError(f"patch must be odd, so that a point is in the middle of it; got {patch}")
+        check_drop_path(drop_path)
         dims = len(modes)
         self.modes = modes
         self.lift = Embed(dims, self.known, width, patch)

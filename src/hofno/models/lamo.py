@@ -94,6 +94,7 @@ class LaMO(TokenModel):
         spread: float = 0.02,
     ) -> None:
         super().__init__(config_of(LaMO, locals()), in_channels, out_channels, dims, coordinates)
+        self.needs_grid = "projection='conv'" if projection == "conv" else ""
         at_least(1, width=width, depth=depth, expansion=expansion)
         choose(scan, tuple(SCANS), "scan")
         self.lift = MLP(self.known, 2 * width, width)

@@ -30,7 +30,7 @@ from hofno.geometry import Coordinates
 from hofno.layers.balltree import Slots, even_chunks, kept, take, tree_order
 from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
-from hofno.layers.token_blocks import HIDDEN, TokenBlock, check_heads, normal_weights
+from hofno.layers.token_blocks import TokenBlock, check_heads, hidden_score, normal_weights
 from hofno.models.anywhere import TokenModel
 from hofno.models.config import config_of
 
@@ -58,7 +58,7 @@ class PatchAttention(nn.Module):
             far = far.masked_fill(~there, 0.0).sum(2) / number.clamp_min(1)
             near = filled.unflatten(1, (self.patches, -1))
             seen = torch.cat((near, (number > 0).mT.expand(-1, self.patches, -1)), -1)  # (b, K, L + parts)
-            hidden = torch.zeros_like(seen, dtype=images.dtype).masked_fill(~seen, HIDDEN)
+            hidden = torch.zeros_like(seen, dtype=images.dtype).masked_fill(~seen, hidden_score(images.dtype))
             hidden = hidden.expand(batch, -1, -1).flatten(0, 1)[:, None, None]
         q, k, u = self._by_head(images.unflatten(1, (self.patches, -1)).flatten(2, 3), 3)  # (b, K, h, L, d)
         far = self._by_head(far.to(images.dtype).unsqueeze(1), 2).expand(-1, -1, self.patches, -1, -1, -1)

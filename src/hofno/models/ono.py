@@ -18,11 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from hofno.errors import SpecError
 from hofno.geometry import Coordinates, choose
 from hofno.layers.attention import NormalisedAttention
 from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
+from hofno.layers.precision import full_precision, like_weights, wide
 from hofno.models.anywhere import TokenModel
 from hofno.models.config import config_of
 
@@ -47,15 +48,15 @@ class Eigenfunctions(nn.Module):
 
     def forward(self, v: Tensor, mask: Tensor | None = None) -> Tensor:
         with full_precision(v):
-            g = self.g(v.to(self.g.weight.dtype))
+            g = wide(self.g(v.to(self.g.weight.dtype)))
             if mask is not None:
                 g = g.masked_fill(~mask.unsqueeze(-1), 0.0)
-            count = g.new_full((g.shape[0], 1, 1), g.shape[1]) if mask is None else mask.sum(1)[:, None, None]
-            covariance = self._covariance(torch.matmul(g.mT, g), count)
+            count = g.new_full((g.shape[0],), g.shape[1]) if mask is None else mask.sum(1).clamp_min(1)
+            covariance = self._covariance(torch.matmul(g.mT, g), count[:, None, None])
             mean = covariance.diagonal(dim1=-2, dim2=-1).mean(-1)[:, None, None]
             unit = torch.eye(g.shape[-1], dtype=g.dtype, device=g.device)
             lower = torch.linalg.cholesky_ex(covariance + (JITTER * mean + 1e-30) * unit).L
-            return torch.linalg.solve_triangular(lower, g.mT, upper=False).mT
+            return like_weights(torch.linalg.solve_triangular(lower, g.mT, upper=False).mT, self.g)
 
     def _covariance(self, products: Tensor, count: Tensor) -> Tensor:
         """Sums of products (b, k, k) and numbers of points (b, 1, 1) -> (b, k, k)."""
@@ -90,7 +91,7 @@ class ONOBlock(nn.Module):
         v = v + self.attention(normed, normed, mask)
         v = v + self.mlp(self.norm2(v))
         psi = self.eigenfunctions(v, mask)  # (b, N, k), 0 where no point is
-        count = f.shape[1] if mask is None else mask.sum(1)[:, None, None]
+        count = f.shape[1] if mask is None else mask.sum(1).clamp_min(1)[:, None, None]
         coefficients = torch.matmul(psi.mT, f) / count  # (b, k, width)
         f = f + torch.matmul(psi, F.softplus(self.scale) * coefficients)
         return v, f if self.after is None else self.after(f)
@@ -129,6 +130,11 @@ class ONO(TokenModel):
     ) -> None:
         super().__init__(config_of(ONO, locals()), in_channels, out_channels, dims, coordinates)
         at_least(1, width=width, depth=depth, functions=functions, expansion=expansion)
+        if functions > width:
+            raise SpecError(
+                f"functions are combinations of the {width} channels of `width`, and no more of them can be "
+                f"orthogonal; got {functions}; lower functions, or widen the network"
+            )
         self.lift = MLP(self.known, 2 * width, 2 * width)
         self.blocks = nn.ModuleList(
             ONOBlock(width, heads, functions, expansion, covariance, index == depth - 1) for index in range(depth)

@@ -104,7 +104,7 @@ WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points"}
 def model_class(name: str) -> type[nn.Module]:
     """The class registered under `name`."""
     if name not in MODELS:
-        close = difflib.get_close_matches(name, MODELS, n=1)
+        close = difflib.get_close_matches(name.lower(), MODELS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise SpecError(f"unknown model {name!r}; there are: {', '.join(sorted(MODELS))}{hint}")
     return MODELS[name]
@@ -174,7 +174,13 @@ def check_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             close = difflib.get_close_matches(key, fields, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(fields)}"
             raise SpecError(f"model {name!r} has no argument {key!r}; {hint}") from None
-        raise SpecError(f"model.{key}: {first['msg'].lower()}; got {first.get('input')!r}") from None
+        if first["type"] == "missing":
+            example = ", one number for each axis, such as [12, 12]" if key == "modes" else ""
+            raise SpecError(f"model {name!r} needs {key}; set model.{key}{example}") from None
+        value = first.get("input")
+        if first["type"] == "tuple_type" and isinstance(value, int | float):
+            raise SpecError(f"model.{key} is a list, such as [{value}, {value}]; got {value}") from None
+        raise SpecError(f"model.{key}: {first['msg'].lower()}; got {value!r}") from None
 
 
 def parameter_counts(model: nn.Module) -> dict[str, int]:

@@ -62,6 +62,7 @@ class Transolver(TokenModel):
         spread: float = 0.02,
     ) -> None:
         super().__init__(config_of(Transolver, locals()), in_channels, out_channels, dims, coordinates, landmarks)
+        self.needs_grid = "projection='conv'" if projection == "conv" else ""
         at_least(1, width=width, depth=depth, expansion=expansion)
         self.lift = MLP(self.known, 2 * width, width)
         self.blocks = nn.ModuleList(

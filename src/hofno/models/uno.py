@@ -36,7 +36,7 @@ from hofno.layers.cells import crop, extend
 from hofno.layers.fields import at_least
 from hofno.layers.mixing import MatrixFilter
 from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
+from hofno.layers.precision import full_precision, like_weights, wide
 from hofno.layers.ushape import UShape
 from hofno.models.config import config_of
 from hofno.models.on_grid import GridModel
@@ -62,17 +62,20 @@ class Operator(nn.Module):
         else:
             local = resample.cubic(self.local(v), points)
         with full_precision(v):
-            wide = v.to(torch.promote_types(v.dtype, torch.float32))
-            spectrum = self.filter(fourier.forward(wide, self.modes, self.mode_set))
+            spectrum = self.filter(fourier.forward(wide(v), self.modes, self.mode_set))
             field = fourier.inverse(spectrum, points, self.modes, self.mode_set)
-        return F.gelu(field + local)
+        return F.gelu(like_weights(field, self.local) + local)
 
     def check(self, given: tuple[int, ...], points: tuple[int, ...]) -> None:
         """Refuse modes that either grid cannot tell apart."""
         try:
             check_modes(self.modes, self.mode_set, tuple(map(min, given, points)))
         except ShapeError as error:
-            raise ShapeError(f"between grids of {given} and {points} points: {error}, or other sizes") from None
+            share = " x ".join(map(str, self.modes))
+            raise ShapeError(
+                f"the operator between grids of {given} and {points} points keeps {share} modes, a share of the "
+                f"model's: {error}, or give other sizes or shares"
+            ) from None
 
 
 class Shrink(nn.Module):

@@ -25,7 +25,7 @@ from torch import Tensor
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
-from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.base import Arrays, Progress, Published, ignore_progress
 from hofno.problems.npyfile import open_npy
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
@@ -128,7 +128,7 @@ class Flows:
         return f"{text}; left out, with the relative residual reached: {named}{more}"
 
 
-class Airfoil(Problem):
+class Airfoil(Published):
     """Steady Euler flow around deformed airfoils, mesh to Mach number."""
 
     name: ClassVar[str] = "airfoil"

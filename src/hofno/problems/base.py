@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +19,9 @@ from hofno.problems.symmetry import Symmetry
 
 SEEDS = 2**32
 """Seeds there are: a larger one takes two words of a random stream's key and so repeats samples of a smaller one."""
+
+Origin = Literal["generated", "original", "user"]
+"""Where data come from: our solvers, published files, or the user."""
 
 Progress = Callable[[str, int, int], None]
 """Called as progress(stage, done, total) while data are generated."""
@@ -84,6 +87,15 @@ class Problem(BaseModel):
         raise NotImplementedError
 
     @property
+    def origin(self) -> Origin:
+        return "generated"
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """Files, or a folder of them, that the data are read from, by what they hold; none if they are generated."""
+        return {}
+
+    @property
     def rollout(self) -> Rollout | None:
         """How a problem in time is rolled out; None for a steady one."""
         return None
@@ -136,6 +148,23 @@ class Problem(BaseModel):
 
     def parameters(self) -> dict[str, Any]:
         return self.model_dump()
+
+
+class Published(Problem):
+    """A benchmark whose published files can be read in place of data that are generated."""
+
+    files: str = Field("", description="published file, or folder of the files, to read instead of generating data")
+
+    @property
+    def origin(self) -> Origin:
+        return "original" if self.files else "generated"
+
+    @property
+    def sources(self) -> dict[str, str]:
+        return {"files": self.files} if self.files else {}
+
+    def parameters(self) -> dict[str, Any]:
+        return self.model_dump(exclude=None if self.files else {"files"})
 
 
 def ignore_progress(stage: str, done: int, total: int) -> None:

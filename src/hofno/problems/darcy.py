@@ -26,7 +26,7 @@ from torch import Tensor
 
 from hofno.errors import DataError
 from hofno.geometry import Grid
-from hofno.problems.base import Arrays, Problem, Progress
+from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.matfile import read_mat
 from hofno.problems.symmetry import Symmetry, square
@@ -81,7 +81,7 @@ FILES = ("piececonst_r421_N1024_smooth1.mat", "piececonst_r421_N1024_smooth2.mat
 _GROUP = {"cpu": (2**18, 8), "cuda": (2**25, 1024)}  # points and samples that are solved together, at most
 
 
-class Darcy(Problem):
+class Darcy(Published):
     """-div(a grad u) = 1 in the unit square, with a of two values."""
 
     name: ClassVar[str] = "darcy"

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Points
-from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.base import Arrays, Progress, Published, ignore_progress
 from hofno.problems.dsfmt import julia_normals
 from hofno.problems.npyfile import open_npy
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -110,7 +110,7 @@ class Clouds(Arrays):
     theta: np.ndarray | None = None
 
 
-class Elasticity(Problem):
+class Elasticity(Published):
     """Sheets with random voids, given by their parameters: the same parameters give the same numbers."""
 
     name: ClassVar[str] = "elasticity"

@@ -31,13 +31,12 @@ from torch import Tensor
 from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import SEEDS, Problem, Progress, Rollout, Trajectories, ignore_progress
+from hofno.problems.base import SEEDS, Progress, Published, Rollout, Trajectories, ignore_progress
 from hofno.problems.groups import too_little_memory
 from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
-from hofno.problems.matfile import read_mat
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
-from hofno.problems.vorticity_checks import ResolutionWatch, check_axes
+from hofno.problems.vorticity_checks import ResolutionWatch
 from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
 from hofno.solvers.vorticity import VorticitySolver
 from hofno.storage.files import temporary_beside
@@ -283,7 +282,7 @@ class NavierStokesFlow(BaseModel):
         return frames
 
 
-class NavierStokes(Problem):
+class NavierStokes(Published):
     """Frames of a forced flow to the frames that follow."""
 
     name: ClassVar[str] = NavierStokesFlow.name
@@ -293,7 +292,7 @@ class NavierStokes(Problem):
 
     samples: int = Field(1200, ge=2, description="training and test trajectories together; the last 200 (or 1/6) test")
     train: int = Field(1000, ge=1, description="training trajectories, the first ones; follows from samples")
-    valid: int = Field(100, ge=1, description="validation trajectories, made beyond samples; at most 1/12 of them")
+    valid: int = Field(100, ge=1, description="validation trajectories, beyond samples; in a file, before the test")
     test: int = Field(200, ge=1, description="test trajectories, the last of samples; never used for choices")
     viscosity: float = Field(1e-5, gt=0, description="nu")
     resolution: int = Field(64, ge=4, description="points on each axis of a frame")
@@ -320,15 +319,22 @@ class NavierStokes(Problem):
             train, test = filled["train"], filled["test"]
             samples = train + test
         test = test if test is not None else samples - train if train is not None else published_test(samples)
-        train = train if train is not None else samples - test
+        valid = given.get("valid", usual_valid(samples))
+        # generated validation samples are more of the same stream; a file has none, and gives some of those to train
+        train = train if train is not None else samples - test - (valid if given.get("files") else 0)
         filled |= {"samples": samples, "train": train, "test": test}
-        filled |= {"valid": given.get("valid", usual_valid(samples)), "start": filled["start"] or filled["history"]}
+        filled |= {"valid": valid, "start": filled["start"] or filled["history"]}
         filled |= {"horizon": filled["horizon"] or max(1, filled["frames"] - filled["start"])}
         return filled
 
     @model_validator(mode="after")
     def _possible(self) -> NavierStokes:
-        if self.train + self.test != self.samples:
+        if self.files and self.train + self.valid + self.test > self.samples:
+            raise ValueError(
+                f"a file holds train + valid + test samples, here {self.train} + {self.valid} + {self.test}; got "
+                f"samples={self.samples}; lower train or valid"
+            )
+        if not self.files and self.train + self.test != self.samples:
             raise ValueError(
                 f"samples must be train + test, here {self.train} + {self.test}; got samples={self.samples}; "
                 "give two of the three"
@@ -385,14 +391,6 @@ class NavierStokes(Problem):
         train, test, valid = slice(self.train), slice(self.train, self.samples), slice(self.samples, None)
         made = split_frames(frames, train, valid, test, self.rollout, self.start)
         return Trajectories(made.splits, frames[: self.samples], made.later)
-
-
-def read_published(path: str | Path) -> np.ndarray:
-    """Trajectories of an original file, v5 or v7.3: its variable `u` as (n, frames, h, w), float32.
-
-    Axis h is x and axis w is y; frame 0 is t = 1.
-    """
-    return check_axes(Path(path), read_mat(Path(path), "u", order=(0, 3, 1, 2)))
 
 
 def _too_little(solver: VorticitySolver, free: int) -> SolverError:

@@ -10,8 +10,15 @@ from hofno.errors import CheckpointError, DataError
 from hofno.storage.files import one_line, read_failure, regular_size
 
 
-def open_npy(path: Path, axes: int | None = None) -> np.ndarray:
-    """An array of real numbers as it lies in its file; `axes` is how many it must have."""
+def open_npy(path: Path, axes: int | None = None, kinds: str = "f", remedy: str = "get the file again") -> np.ndarray:
+    """An array of real numbers as it lies in its file.
+
+    Args:
+        path: the file.
+        axes: how many it must have.
+        kinds: of numbers that it may hold, by NumPy's letters.
+        remedy: what to do about a file that is none.
+    """
     try:
         regular_size(path)
         values = np.lib.format.open_memmap(path, mode="r")
@@ -20,8 +27,8 @@ def open_npy(path: Path, axes: int | None = None) -> np.ndarray:
     except OSError as error:
         raise DataError(str(read_failure(path, error))) from None
     except Exception as error:  # a header can be wrong in many ways
-        raise DataError(f"{path} could not be read ({one_line(error, 100)}); get the file again") from None
-    if values.dtype.kind != "f" or values.ndim < 1 or axes not in (None, values.ndim):
+        raise DataError(f"{path} could not be read ({one_line(error, 100)}); {remedy}") from None
+    if values.dtype.kind not in kinds or values.ndim < 1 or axes not in (None, values.ndim):
         wanted = "" if axes is None else f" on {axes} axes"
-        raise DataError(f"{path} must hold real numbers{wanted}; got {values.dtype} {values.shape}; get the file again")
+        raise DataError(f"{path} must hold real numbers{wanted}; got {values.dtype} {values.shape}; {remedy}")
     return values

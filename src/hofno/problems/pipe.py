@@ -26,7 +26,7 @@ from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
-from hofno.problems.base import Arrays, Problem, Progress
+from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.npyfile import open_npy
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -95,7 +95,7 @@ _HALVINGS = 3  # of the first and the last element, whose corners at the walls a
 _GROUP = {"cpu": 2, "cuda": 256}  # samples that are solved together
 
 
-class Pipe(Problem):
+class Pipe(Published):
     """Steady Navier-Stokes flow through bent channels, mesh to horizontal velocity."""
 
     name: ClassVar[str] = "pipe"

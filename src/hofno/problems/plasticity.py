@@ -24,7 +24,7 @@ from pydantic import Field
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.base import Arrays, Progress, Published, ignore_progress
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROWS, WIDTH, Pressed
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.die import Die
@@ -133,7 +133,7 @@ class Account:
     halvings: np.ndarray  # how often the step was halved
 
 
-class Plasticity(Problem):
+class Plasticity(Published):
     """Blocks of metal under falling dies: die profile to 20 frames of positions and displacements."""
 
     name: ClassVar[str] = "plasticity"

@@ -109,17 +109,25 @@ class Poisson(Problem):
         if resolution == self.resolution:
             return ""
         if self.grid == "published":
+            off = self._measured({1: "30 %", 2: "5 %"})
             return (
-                "on grid='published' the fields are not periodic, so that every grid has targets of its own, some 5 % "
-                "(degree 2) or 30 % (degree 1) apart; grid='periodic' has none of this"
+                f"on grid='published' the fields are not periodic, so that every grid has targets of its own{off}; "
+                "grid='periodic' has none of this"
             )
         needed = 2 * self.degree * math.floor(self.k_max)
-        if not self.dealias and needed >= min(resolution, self.resolution):
-            return (
-                f"products of degree {self.degree} alias on {needed} points or fewer, which so have targets of their "
-                "own, some 0.02, 0.4 and 16 % off for the published degrees 2, 3 and 5"
-            )
-        return ""
+        here, trained = needed >= resolution, needed >= self.resolution
+        if self.dealias or not (here or trained):
+            return ""
+        own = f"on the {self.resolution} of training"
+        where = f"here and {own}" if here and trained else f"{own}, not here" if trained else f"here, not {own}"
+        off = self._measured({2: "0.02 %", 3: "0.4 %", 5: "16 %"})
+        return f"products of degree {self.degree} alias on {needed} points or fewer: {where}{off}"
+
+    def _measured(self, apart: dict[int, str]) -> str:
+        """How far targets are apart by degree; it was measured for the published fields and is not known of others."""
+        fields = ("k_min", "k_max", "waves", "decay")
+        published = all(getattr(self, name) == type(self).model_fields[name].default for name in fields)
+        return f", some {apart[self.degree]} apart" if published and self.degree in apart else ""
 
     def lattice(self) -> np.ndarray:
         """Integer wavenumbers of the annulus, (count, 2)."""

@@ -13,6 +13,7 @@ from hofno.problems.base import Problem
 from hofno.problems.darcy import Darcy
 from hofno.problems.elasticity import Elasticity
 from hofno.problems.navier_stokes import NavierStokes
+from hofno.problems.own import OwnArrays, OwnTrajectories
 from hofno.problems.pipe import Pipe
 from hofno.problems.plasticity import Plasticity
 from hofno.problems.poisson import Poisson
@@ -25,13 +26,15 @@ PROBLEMS: dict[str, type[Problem]] = {
     "pipe": Pipe,
     "plasticity": Plasticity,
     "poisson": Poisson,
+    "arrays": OwnArrays,
+    "trajectories": OwnTrajectories,
 }
 
 
 def problem_class(name: str) -> type[Problem]:
     """The class registered under `name`."""
     if name not in PROBLEMS:
-        close = difflib.get_close_matches(name, PROBLEMS, n=1)
+        close = difflib.get_close_matches(name.lower(), PROBLEMS, n=1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
         raise SpecError(f"unknown problem {name!r}; there are: {', '.join(sorted(PROBLEMS))}{hint}")
     return PROBLEMS[name]

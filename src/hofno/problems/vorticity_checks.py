@@ -1,4 +1,4 @@
-r"""What frames of vorticity on the torus show if all is well: of the solver's grid, and of the axes of a file.
+r"""What frames of vorticity on the torus show if all is well: of the solver's grid, and of a published file, read here.
 
     resolved        sum_{max|k| > 0.9 K} |w^|^2 <= 2e-3 sum |w^|^2,  K the largest wavenumber that is kept
     on a torus      |mean of a frame| <= 0.05 of its deviation, on a square grid
@@ -20,6 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from hofno.errors import DataError
+from hofno.problems.matfile import read_mat
 from hofno.solvers.vorticity import VorticitySolver
 
 MOST_TAIL = 2e-3
@@ -85,3 +86,11 @@ def likeness(one: np.ndarray, other: np.ndarray) -> float:
     product = (one * other).sum((-2, -1))
     size = np.sqrt((one**2).sum((-2, -1)) * (other**2).sum((-2, -1)))
     return float(np.divide(product, size, out=np.zeros_like(product), where=size > 0).mean())
+
+
+def read_published(path: str | Path) -> np.ndarray:
+    """Trajectories of an original file, v5 or v7.3: its variable `u` as (n, frames, h, w), float32.
+
+    Axis h is x and axis w is y; frame 0 is t = 1.
+    """
+    return check_axes(Path(path), read_mat(Path(path), "u", order=(0, 3, 1, 2)))

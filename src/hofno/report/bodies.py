@@ -2,8 +2,8 @@
 
     colour = |u|, how far a node has moved;     error = |û - u| at the true nodes
 
-Truth and predictions share their colours, and so do all errors and all frames. Predictions are drawn on the nodes that
-were predicted: a body in the wrong place is seen in the wrong place.
+Truth and predictions share their colours, and so do all frames; the errors of each model have a scale of their own.
+Predictions are drawn on the nodes that were predicted: a body in the wrong place is seen in the wrong place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hofno.errors import ShapeError
 from hofno.report.digits import number
 from hofno.report.drawing import GREY, WIDTH, expect_some, series_styles, styled
 from hofno.report.film import FIELD_COLOURS, Film, Scale, Strip, png
-from hofno.report.planes import Limits, Sheet, Window, mapped
+from hofno.report.planes import Limits, Sheet, Window, error_reach, mapped, row_bar
 from hofno.report.scenes import Motion
 
 if TYPE_CHECKING:
@@ -86,13 +86,9 @@ class Pressing:
         off = self.guesses[label].moved - self.truth.moved
         return np.hypot(off[:, 0], off[:, 1])
 
-    @cached_property
-    def error_limits(self) -> Limits:
-        """Most errors; a prediction that runs away does not set the scale."""
-        errors = [self.error(label) for label in self.guesses]
-        found = [error[np.isfinite(error)] for error in errors]
-        reach = max((float(np.percentile(values, 99.5)) for values in found if values.size), default=0.0)
-        return 0.0, min(reach, self.limits[1]) or 1.0
+    def error_limits(self, label: str) -> Limits:
+        """Most errors of a model; a prediction that runs away does not set the scale."""
+        return 0.0, error_reach(self.error(label), self.limits[1])
 
     def label(self, frame: int) -> str:
         return f"t = {frame * self.motion.interval:.3g} {self.motion.units[1]}"
@@ -144,15 +140,9 @@ def body_frames(seen: Pressing) -> Figure:
     count = len(seen.truth.nodes)
     chosen = np.linspace(0, count - 1, min(COLUMNS + 1, count)).round().astype(int)[1:]
     styles, rows = series_styles(list(seen.guesses)), 1 + 2 * len(seen.guesses)
-    height = (WIDTH - 0.6) / len(chosen) / seen.aspect + 0.3
-    figure = Figure(figsize=(WIDTH, rows * height + 0.8), layout="constrained")
-    grid = figure.add_gridspec(rows + 1, 2 * len(chosen), height_ratios=[*(rows * [1.0]), 0.09 / height])
-    space = np.array(
-        [
-            [figure.add_subplot(grid[row, 2 * column : 2 * column + 2]) for column in range(len(chosen))]
-            for row in range(rows)
-        ]
-    )
+    height = (WIDTH - 1.3) / len(chosen) / seen.aspect + 0.3
+    figure = Figure(figsize=(WIDTH, rows * height), layout="constrained")
+    space = figure.subplots(rows, len(chosen), squeeze=False)
     length = seen.motion.units[0]
     for column, frame in enumerate(chosen):
         seen.draw(space[0, column], seen.truth, seen.truth.distance, frame, FIELD_COLOURS, seen.limits)
@@ -160,7 +150,7 @@ def body_frames(seen: Pressing) -> Figure:
         for index, (label, guess) in enumerate(seen.guesses.items()):
             seen.draw(space[1 + 2 * index, column], guess, guess.distance, frame, FIELD_COLOURS, seen.limits)
             below, error = space[2 + 2 * index, column], seen.error(label)
-            seen.draw(below, seen.truth, error, frame, ERROR_COLOURS, seen.error_limits)
+            seen.draw(below, seen.truth, error, frame, ERROR_COLOURS, seen.error_limits(label))
             below.set_title(f"rms {number(float(np.sqrt(np.mean(error[frame] ** 2))))} {length}", fontsize=9)
     for axis in space.flat:
         axis.set(xticks=[], yticks=[])
@@ -171,19 +161,16 @@ def body_frames(seen: Pressing) -> Figure:
         colour = styles[label][0]
         space[1 + 2 * index, 0].set_ylabel(textwrap.fill(label, LABEL_WIDTH), color=colour)
         space[2 + 2 * index, 0].set_ylabel("error", color=colour)
-    half = len(chosen)
-    for place, drawn, name in (
-        (grid[rows, :half], mapped(FIELD_COLOURS, seen.limits), f"displacement |u| ({length})"),
-        (grid[rows, half:], mapped(ERROR_COLOURS, seen.error_limits), f"error |û − u| ({length})"),
-    ):
-        bar = figure.colorbar(drawn, cax=figure.add_subplot(place), orientation="horizontal", extend="neither")
-        bar.outline.set_visible(False)
-        bar.ax.tick_params(labelsize=8, length=2)
-        bar.set_label(name, fontsize=9)
+    moved, wrong = f"|u| ({length})", f"|û − u| ({length})"
+    row_bar(figure, list(space[0]), mapped(FIELD_COLOURS, seen.limits), moved)
+    for index, label in enumerate(seen.guesses):
+        row_bar(figure, list(space[1 + 2 * index]), mapped(FIELD_COLOURS, seen.limits), moved)
+        row_bar(figure, list(space[2 + 2 * index]), mapped(ERROR_COLOURS, seen.error_limits(label)), wrong)
     times = ", ".join(seen.label(frame) for frame in chosen)
+    told = ", ".join(f"of {label} up to {number(seen.error_limits(label)[1])} {length}" for label in seen.guesses)
     figure.set_label(
         f"A body under a tool at {times}: truth, then prediction and error of {', '.join(seen.guesses)}. Colours: "
-        f"displacement up to {number(seen.limits[1])} {length}, error up to {number(seen.error_limits[1])} {length}."
+        f"displacement |u| up to {number(seen.limits[1])} {length}; errors |û − u| {told}."
     )
     return figure
 
@@ -205,13 +192,16 @@ def _strip(seen: Pressing, body: Body, values: np.ndarray, colours: str, limits:
 
 def body_film(seen: Pressing) -> Film:
     """All frames, moving."""
-    strips = [Strip("Truth", png(_strip(seen, seen.truth, seen.truth.distance, FIELD_COLOURS, seen.limits)))]
-    for label, guess in seen.guesses.items():
-        strips.append(Strip(label, png(_strip(seen, guess, guess.distance, FIELD_COLOURS, seen.limits))))
-        error = _strip(seen, seen.truth, seen.error(label), ERROR_COLOURS, seen.error_limits)
-        strips.append(Strip(f"Error of {label}", png(error)))
-    labels = tuple(seen.label(frame) for frame in range(len(seen.truth.nodes)))
     unit = seen.motion.units[0]
     moved = Scale(f"displacement |u| in {unit}", FIELD_COLOURS, *seen.limits)
-    wrong = Scale(f"error |û − u| in {unit}", ERROR_COLOURS, *seen.error_limits)
-    return Film(tuple(strips), labels, moved, wrong, seen.aspect)
+
+    def strip(title: str, body: Body, values: np.ndarray, scale: Scale) -> Strip:
+        return Strip(title, png(_strip(seen, body, values, scale.colours, (scale.low, scale.high))), scale)
+
+    strips = [strip("Truth", seen.truth, seen.truth.distance, moved)]
+    for label, guess in seen.guesses.items():
+        wrong = Scale(f"error |û − u| in {unit}", ERROR_COLOURS, *seen.error_limits(label))
+        strips.append(strip(label, guess, guess.distance, moved))
+        strips.append(strip(f"Error of {label}", seen.truth, seen.error(label), wrong))
+    labels = tuple(seen.label(frame) for frame in range(len(seen.truth.nodes)))
+    return Film(tuple(strips), labels, seen.aspect)

@@ -6,6 +6,7 @@ colour. Markers and dashes repeat what the colours say, so that no reading depen
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,9 @@ SHADES = (0.0, -0.45, 0.45)
 """Of the models of one colour, in turn: how far it is mixed with black (below zero) or white."""
 
 INK, GREY, GRID = "#1f2933", "#66707c", "#e3e7ec"
+TRUTH: Any = {"color": "#c3cbd5", "linewidth": 6.0, "solid_capstyle": "round", "zorder": 1.8}
+"""The truth among predictions: broad and pale, so that it shows on both sides of a curve that lies on it."""
+
 WIDTH = 8.6
 """Inches: the column of the page. Ten-point text stays ten-point text there."""
 
@@ -122,9 +126,13 @@ def panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
 
 
-def legend_below(figure: Figure, axis: Axes) -> None:
-    """One legend for the whole figure, with as many columns as its longest entry leaves room for."""
+def legend_below(figure: Figure, axis: Axes, others: Sequence[Any] = ()) -> None:
+    """One legend for the whole figure, with as many columns as its longest entry leaves room for.
+
+    `others` are handles with labels of their own, after those of the axis.
+    """
     handles, labels = axis.get_legend_handles_labels()
+    handles, labels = [*handles, *others], [*labels, *(other.get_label() for other in others)]
     longest = max(map(len, labels), default=0)
     columns = 3 if longest < 30 else 2 if longest < 50 else 1
     figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels))))
@@ -140,8 +148,9 @@ def log_ticks(axis: Axis) -> None:
     low, high = sorted(axis.get_view_interval())
     subs = (1.0, 2.0, 5.0) if high / low < 300 else (1.0,)
     marks = LogLocator(base=10, subs=subs, numticks=12)
-    inside = sum(low <= value <= high for value in marks.tick_values(low, high))
-    axis.set_major_locator(marks if inside > 1 else MaxNLocator(nbins=4, steps=[1, 2, 5, 10], min_n_ticks=2))
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    inside = sum(low <= sub * 10.0**decade <= high for sub in subs for decade in decades)
+    axis.set_major_locator(marks if inside > 1 else MaxNLocator(nbins=5, steps=[1, 2, 5, 10], min_n_ticks=3))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
@@ -150,6 +159,47 @@ def positive(values: Any) -> np.ndarray:
     """Values that a logarithmic axis can show; the others become gaps."""
     array = np.asarray(values, dtype=float)
     return np.where(np.isfinite(array) & (array > 0), array, np.nan)
+
+
+ARROW = ((0, 1), (0.6, 0.2), (0.18, 0.2), (0.18, -1), (-0.18, -1), (-0.18, 0.2), (-0.6, 0.2), (0, 1))
+"""The outline of a mark that points upwards."""
+
+LEAVES, ENDS = "leaves the picture", "not finite from there on"
+"""What the marks of `mark_leaving` mean."""
+
+MARK: Any = {"linestyle": "none", "markersize": 11, "markeredgewidth": 0.8}
+
+
+def mark_leaving(axis: Axes, x: Any, values: Any, colour: str) -> set[str]:
+    """Mark where a curve leaves a logarithmic panel whose limits are set: `LEAVES`, `ENDS`, or nothing.
+
+    An arrow stands on the edge that is crossed. A cross stands where the last value before one that is not finite is.
+    """
+    low, high = axis.get_ylim()
+    curve, found = np.array([np.nan if value is None else value for value in values], dtype=float), set()
+    seen = np.isfinite(curve) & (curve >= low) & (curve <= high)
+    for index in range(len(curve)):
+        if seen[index] or (index > 0 and not seen[index - 1]):
+            continue
+        before, here = max(index - 1, 0), curve[index]
+        place, level, mark = x[before], curve[before] if index > 0 else low, "x"
+        if np.isfinite(here):
+            up = here > high
+            place, level, mark = x[index], high if up else low, np.array(ARROW) * (1 if up else -1)
+            if index > 0 and here > 0:
+                way = np.log(level / curve[before]) / np.log(here / curve[before])
+                place = x[before] + way * (x[index] - x[before])
+        found.add(LEAVES if np.isfinite(here) else ENDS)
+        axis.plot(place, level, color=colour, marker=mark, clip_on=False, zorder=5, **MARK)
+    return found
+
+
+def leaving_handles(found: set[str]) -> list[Any]:
+    """What the marks that were found mean, for a legend."""
+    from matplotlib.lines import Line2D
+
+    marks: dict[str, Any] = {LEAVES: np.array(ARROW), ENDS: "x"}
+    return [Line2D([], [], color=GREY, marker=marks[name], label=name, **MARK) for name in marks if name in found]
 
 
 def expect_some(things: Any, name: str) -> None:

@@ -1,9 +1,10 @@
 """One test sample, seen: inputs, truth, and per model the prediction ŷ and its error ŷ - y.
 
-Predictions share the colour limits of the truth, and the errors of all models theirs, symmetric about zero and as wide
-as the largest, so equal colours mean equal values; the title of an error says ‖ŷ - y‖ / ‖y‖ over the whole field.
-Fields of the plane are drawn where their values lie: on a grid, on the nodes of a mesh, at scattered points
-(`hofno.report.planes`). 1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown.
+Predictions share the colour limits of the truth. The errors of each model have limits of their own, symmetric about
+zero and as wide as the largest, which a colour bar tells: small errors are seen beside large ones. The title of an
+error says ‖ŷ - y‖ / ‖y‖ over the whole field. Fields of the plane are drawn where their values lie: on a grid, on the
+nodes of a mesh, at scattered points (`hofno.report.planes`). 1-D fields are lines, and of 3-D fields the middle slice
+along the first axis is shown.
 """
 
 from __future__ import annotations
@@ -116,10 +117,10 @@ def _model_panels(
     """Errors and predictions of every model, for one output channel."""
     styles = series_styles(list(guesses))
     true = truth[channel]
-    reach = max(_reach(_visible(guess[channel] - true), shown) for guess in guesses.values()) or 1.0
     errors, found = [], []
     for label, guess in guesses.items():
         error = guess[channel] - true
+        reach = _reach(_visible(error), shown) or 1.0
         size, colour = float(np.linalg.norm(true)), styles[label][0]
         relative = number(float(np.linalg.norm(error)) / size) if size > 0 else "undefined (truth is 0)"
         behind = _visible(true)

@@ -14,7 +14,6 @@ from hofno.errors import DataError
 from hofno.report.digits import number
 from hofno.report.drawing import (
     GREY,
-    INK,
     ORDER_COLOURS,
     ORDER_MARKERS,
     expect_some,
@@ -31,9 +30,11 @@ from hofno.report.tables import Summary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["error_against_depth", "error_bars", "fields", "learning_curves", "per_sample"]
+__all__ = ["error_against_depth", "error_dots", "fields", "learning_curves", "per_sample"]
 
 PUBLISHED_DASH = (0, (4, 2.5))
+LEVEL = 2.5
+"""The least ratio of the ends of an axis of errors."""
 
 
 @styled
@@ -133,8 +134,12 @@ def _depth_legend(figure: Figure, orders: Sequence[int]) -> None:
 
 
 @styled
-def error_bars(rows: Sequence[Summary]) -> Figure:
-    """Test rel. L2 of each model as a horizontal bar on a logarithmic axis, with its value at the bar."""
+def error_dots(rows: Sequence[Summary]) -> Figure:
+    """Test rel. L2 of each model as a dot on a logarithmic axis, with its value beside it.
+
+    Of several seeds the dot is their mean, a line reaches one standard deviation to both sides, and small pale dots
+    below are the seeds themselves.
+    """
     expect_some(rows, "row")
     if lacking := [row.label for row in rows if "rel_l2" not in row.metrics]:
         raise DataError(f"expected rel_l2 for every row, got none for {lacking}; evaluate their runs again")
@@ -146,21 +151,27 @@ def error_bars(rows: Sequence[Summary]) -> Figure:
         )
     styles = series_styles([row.label for row in rows])
     figure, (axis,) = panels(1, 1, height=0.9 + 0.42 * len(rows))
-    low, high = 10 ** np.floor(np.log10(means.min() / 1.5)), means.max()
+    low, high = float(means.min()), float(means.max())
     for place, (row, statistic) in enumerate(zip(rows, statistics, strict=True)):
-        colour = styles[row.label][0]
-        axis.barh(place, statistic.mean - low, left=low, height=0.62, color=colour, alpha=0.88)
-        reach = statistic.mean + (statistic.std or 0.0)
-        if statistic.std:
-            axis.plot([max(statistic.mean - statistic.std, low), reach], [place, place], color=INK, linewidth=1.2)
-        axis.annotate(number(statistic.mean), (reach, place), (6, 0), textcoords="offset points", va="center")
-        high = max(high, reach)
-    axis.set(xscale="log", xlabel="test rel. L2 (shorter is better)", xlim=(low, high * (high / low) ** 0.14))
+        colour, _, marker = styles[row.label]
+        least = reach = statistic.mean
+        if statistic.std is not None:
+            ends = [max(statistic.mean - statistic.std, statistic.mean / 10), statistic.mean + statistic.std]
+            axis.plot(ends, [place, place], color=colour, linewidth=2.0, solid_capstyle="butt")
+            axis.plot(statistic.values, [place + 0.26] * statistic.n, "o", color=colour, ms=4.5, alpha=0.5, mew=0)
+            seen = [value for value in (*ends, *statistic.values) if value > 0]
+            least, reach = min(seen), max(seen)
+        axis.plot(statistic.mean, place, color=colour, marker=marker, ms=9, mec="white", mew=0.8, linestyle="none")
+        axis.annotate(number(statistic.mean), (reach, place), (9, 0), textcoords="offset points", va="center")
+        low, high = min(low, least), max(high, reach)
+    if high / low < LEVEL:  # nearly equal errors are to look so
+        low, high = ((low * high) ** 0.5 * LEVEL**power for power in (-0.5, 0.5))
+    room = (high / low) ** 0.06
+    axis.set(xscale="log", xlabel="test rel. L2 (further left is better)", xlim=(low / room, high * room**2))
     log_ticks(axis.xaxis)
     axis.set_yticks(range(len(rows)), [row.label for row in rows])
     axis.tick_params(axis="y", length=0)
-    axis.grid(visible=False, axis="y")
-    axis.invert_yaxis()
+    axis.set_ylim(len(rows) - 0.5, -0.5)
     values = (f"{row.label} {number(mean)}" for row, mean in zip(rows, means, strict=True))
     figure.set_label(f"Test rel. L2 of each model: {'; '.join(values)}.")
     return figure
@@ -168,7 +179,7 @@ def error_bars(rows: Sequence[Summary]) -> Figure:
 
 @styled
 def per_sample(errors: Mapping[str, Any]) -> Figure:
-    """Share of test samples whose rel. L2 is at most x, per label; the median is marked.
+    """Share of test samples whose rel. L2 is at most x, per label; the median is marked, at a share of one half.
 
     An error that is not finite counts as larger than every x: such a curve ends below 1.
     """
@@ -181,7 +192,8 @@ def per_sample(errors: Mapping[str, Any]) -> Figure:
         share = np.arange(1, len(ordered) + 1) / len(ordered)
         colour, dash, marker = styles[label]
         axis.step(positive(ordered), share, where="post", color=colour, linestyle=dash, label=label)
-        axis.plot(positive(ordered[(len(ordered) - 1) // 2]), 0.5, color=colour, marker=marker, ms=8, mec="white")
+        middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]].mean()
+        axis.plot(positive(middle), 0.5, color=colour, marker=marker, ms=8, mec="white")
     axis.set(
         xscale="log",
         ylim=(0, 1.02),

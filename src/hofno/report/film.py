@@ -2,9 +2,10 @@
 
     panel = | frame 0 | frame 1 | ... | frame T-1 |     shown through a window one frame wide
 
-Truth and predictions share the colour limits of the truth, and all errors share theirs, symmetric about zero, so that
-equal colours mean equal values in all panels and at all times. The film can be paused, stands still for readers who ask
-for less motion until they start it, and is a still picture of its last frame in print.
+Truth and predictions share the colour limits of the truth, at all times. The errors of each model have limits of their
+own, symmetric about zero and written below: the errors of a good model are seen beside those of a bad one. The film
+can be paused, stands still for readers who ask for less motion until they start it, and is a still picture of its last
+frame in print.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from hofno.errors import ShapeError
 from hofno.report.digits import number
 from hofno.report.drawing import in_any_script
+from hofno.report.planes import error_reach
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,14 +33,6 @@ WIDE = 1.5
 
 FIELD_COLOURS, ERROR_COLOURS = "viridis", "RdBu_r"
 SHADES = 17
-
-
-@dataclass(frozen=True, slots=True)
-class Strip:
-    """One panel: its title and a PNG of all frames side by side."""
-
-    title: str
-    picture: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +50,42 @@ class Scale:
 
 
 @dataclass(frozen=True, slots=True)
+class Strip:
+    """One panel: its title, a PNG of all frames side by side, and what its colours mean."""
+
+    title: str
+    picture: bytes
+    scale: Scale
+
+
+@dataclass(frozen=True, slots=True)
 class Film:
-    """Panels that move together, with the label of each frame, what their colours mean, and width by height."""
+    """Panels that move together, the truth first, then prediction and error of each model; with a label for each frame.
+
+    `aspect` is width by height.
+    """
 
     strips: tuple[Strip, ...]
     labels: tuple[str, ...]
-    fields: Scale
-    errors: Scale
     aspect: float = 1.0
+
+    @property
+    def fields(self) -> Scale:
+        """What the colours of truth and predictions mean."""
+        return self.strips[0].scale
+
+    @property
+    def errors(self) -> dict[str, Scale]:
+        """What the colours of errors mean, by model."""
+        return {guess.title: error.scale for guess, error in zip(self.strips[1::2], self.strips[2::2], strict=True)}
 
     @property
     def limits(self) -> str:
         """What the colours mean, in words."""
-        return f"Colours: {self.fields.words}, {self.errors.words}."
+        told = f"Colours: {self.fields.words} in truth and predictions."
+        ends = "; ".join(f"{label} {number(s.low)} to {number(s.high)}" for label, s in self.errors.items())
+        own = " on scales of their own" if len(self.errors) > 1 else ""
+        return f"{told} Errors{own}: {ends}." if ends else told
 
 
 def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str], name: str = "fields") -> Film:
@@ -87,16 +104,14 @@ def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str],
             raise ShapeError(f"expected a prediction of shape {true.shape}, got {guess.shape} from {label!r}")
     low, high = float(true.min()), float(true.max())
     high = high if high > low else low + 1.0
-    errors = {label: guess - true for label, guess in guesses.items()}
-    sizes = [np.abs(error[np.isfinite(error)]) for error in errors.values()]
-    reach = max((float(np.percentile(size, 99.5)) for size in sizes if size.size), default=1.0)
-    reach = min(reach, high - low) or 1.0  # a prediction that runs away does not set the scale
-    strips = [Strip("Truth", _strip(true, low, high, FIELD_COLOURS))]
+    fields = Scale(name, FIELD_COLOURS, low, high)
+    strips = [Strip("Truth", _strip(true, fields), fields)]
     for label, guess in guesses.items():
-        strips.append(Strip(label, _strip(guess, low, high, FIELD_COLOURS)))
-        strips.append(Strip(f"Error of {label}", _strip(errors[label], -reach, reach, ERROR_COLOURS)))
-    scales = Scale(name, FIELD_COLOURS, low, high), Scale("errors", ERROR_COLOURS, -reach, reach)
-    return Film(tuple(strips), tuple(labels), *scales, aspect=true.shape[1] / true.shape[2])
+        reach = error_reach(guess - true, high - low)
+        errors = Scale("error", ERROR_COLOURS, -reach, reach)
+        strips.append(Strip(label, _strip(guess, fields), fields))
+        strips.append(Strip(f"Error of {label}", _strip(guess - true, errors), errors))
+    return Film(tuple(strips), tuple(labels), aspect=true.shape[1] / true.shape[2])
 
 
 def film_html(film: Film, place: int, caption: str) -> str:
@@ -106,23 +121,26 @@ def film_html(film: Film, place: int, caption: str) -> str:
     kind = "film wide" if film.aspect > WIDE else "film"
     truth, *others = film.strips
     columns = [[truth], *(others[at : at + 2] for at in range(0, len(others), 2))]
-    parts = ["".join(_panel(strip, count) for strip in column) for column in columns]
-    parts[0] += f'<div class="scales" aria-hidden="true">\n{_scale(film.fields)}{_scale(film.errors)}</div>\n'
+    scaled = {id(truth), *map(id, others[1::2])}  # a prediction has the colours of the truth
+    parts = ["".join(_panel(strip, count, id(strip) in scaled) for strip in column) for column in columns]
     panels = "".join(f"<div>\n{part}</div>\n" for part in parts)
     clock = "".join(f"<span>{html.escape(label)}</span>" for label in film.labels)
     return (
         f'<figure>\n<div class="{kind}" style="{timing}">\n'
-        f'<input type="checkbox" id="film-{place}"><label for="film-{place}">play or pause</label>\n'
+        f'<input type="checkbox" id="film-{place}"><label for="film-{place}"><span class="moving">pause</span>'
+        '<span class="still">play</span></label>\n'
         f'<div class="clock" aria-hidden="true"><div>{clock}</div></div>\n'
         f'<div class="panels">\n{panels}</div>\n</div>\n<figcaption>{caption}</figcaption>\n</figure>\n'
     )
 
 
-def _panel(strip: Strip, count: int) -> str:
+def _panel(strip: Strip, count: int, scaled: bool) -> str:
+    """The moving picture above its title; `scaled`: with its bar of colours."""
     title, data = html.escape(strip.title), base64.b64encode(strip.picture).decode("ascii")
+    bar = _scale(strip.scale) if scaled else ""
     return (
         f'<div><div class="strip" role="img" aria-label="{title}, {count} frames" '
-        f"style=\"background-image: url('data:image/png;base64,{data}')\"></div><span>{title}</span></div>\n"
+        f"style=\"background-image: url('data:image/png;base64,{data}')\"></div><span>{title}</span>{bar}</div>\n"
     )
 
 
@@ -134,8 +152,8 @@ def _scale(scale: Scale) -> str:
     shades = ", ".join(to_hex(matplotlib.colormaps[scale.colours](place)) for place in np.linspace(0, 1, SHADES))
     low, high = number(scale.low), number(scale.high)
     return (
-        f"<div><b>{html.escape(scale.name)}</b><small>{low}</small>"
-        f'<i style="background: linear-gradient(to right, {shades})"></i><small>{high}</small></div>\n'
+        f'<div class="scale" aria-hidden="true"><b>{html.escape(scale.name)}</b><small>{low}</small>'
+        f'<i style="background: linear-gradient(to right, {shades})"></i><small>{high}</small></div>'
     )
 
 
@@ -153,14 +171,14 @@ def png(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def _strip(frames: np.ndarray, low: float, high: float, colours: str) -> bytes:
+def _strip(frames: np.ndarray, scale: Scale) -> bytes:
     """Frames (t, h, w) as one picture, side by side, x to the right and y upwards; what is not finite is grey."""
     import matplotlib
     from matplotlib.image import imsave
 
-    scaled = np.clip((frames - low) / (high - low), 0.0, 1.0)
+    scaled = np.clip((frames - scale.low) / (scale.high - scale.low), 0.0, 1.0)
     wide = np.concatenate([frame.T[::-1] for frame in scaled], axis=1)  # (w, t h)
-    shown = matplotlib.colormaps[colours].with_extremes(bad="#9aa5b1")(np.ma.masked_invalid(wide), bytes=True)
+    shown = matplotlib.colormaps[scale.colours].with_extremes(bad="#9aa5b1")(np.ma.masked_invalid(wide), bytes=True)
     buffer = io.BytesIO()
     imsave(buffer, shown[..., :3].copy(), format="png", metadata={"Software": ""})
     return buffer.getvalue()

@@ -91,6 +91,12 @@ class Page:
             "".join(f"> {line}".rstrip() + "\n" for line in quoted),
         )
 
+    def remark(self, text: str) -> None:
+        """What a reader of the numbers should know, set apart from the rest."""
+        marked = f"**Remark.** {text.strip()}"
+        quoted = "".join(f"> {line}".rstrip() + "\n" for line in block_markdown(marked).splitlines())
+        self._add(f'<aside class="remark">\n{paragraphs_html(marked)}</aside>\n', quoted)
+
     def section(self, heading: str) -> None:
         """A heading; what is added next belongs to it."""
         self._headings.append(heading)

@@ -20,6 +20,7 @@ from hofno.report.drawing import GREY, INK
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.cm import ScalarMappable
+    from matplotlib.figure import Figure
     from matplotlib.tri import Triangulation
 
 Limits = tuple[float, float]
@@ -247,6 +248,21 @@ def mapped(colours: str, limits: Limits) -> ScalarMappable:
     from matplotlib.colors import Normalize
 
     return ScalarMappable(Normalize(*limits), _colours(colours))
+
+
+def error_reach(error: np.ndarray, most: float) -> float:
+    """The end of a scale for errors: most of them lie below, and a prediction that runs away does not set it."""
+    sizes = np.abs(error[np.isfinite(error)])
+    return min(float(np.percentile(sizes, 99.5)), most) or 1.0 if sizes.size else 1.0
+
+
+def row_bar(figure: Figure, row: list[Axes], colours: ScalarMappable, name: str) -> None:
+    """A colour bar at the right of a row of panels."""
+    bar = figure.colorbar(colours, ax=row, aspect=12, pad=0.01, shrink=0.9)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=8, length=2)
+    bar.ax.locator_params(nbins=5)
+    bar.set_label(name, fontsize=8.5)
 
 
 def _lines(axis: Axes, lines: Any, width: float, colour: str = INK) -> None:

@@ -1,34 +1,72 @@
-"""Figure of a trained operator on other grids: error against resolution, with the grid of training marked."""
+"""A trained operator on other grids: error against resolution as a figure and a table, the grid of training marked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hofno.report.digits import number
+from hofno.report.digits import number, plus_minus
 from hofno.report.drawing import GREY, expect_some, legend_below, log_ticks, panels, positive, series_styles, styled
+from hofno.report.tables import MISSING, statistic
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+Curves = dict[str, list[dict[int, float]]]
+"""By label, one mapping {points along each axis: mean test rel. L2} for each seed."""
+
+APART = 0.17
+"""Part of an axis that two names of grids above it must be apart to stand side by side."""
+
+
+def curves_of(records: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Curves, dict[str, int]]:
+    """Curves, and the resolution of training, from the labels of runs and what `resolution.json` holds of each.
+
+    Runs of one label are its seeds; of these the resolutions are kept that all of them were evaluated at.
+    """
+    errors: Curves = {}
+    trained: dict[str, int] = {}
+    for label, record in records:
+        found = {int(n): float(part["metrics"]["rel_l2"]) for n, part in record["resolutions"].items()}
+        errors.setdefault(label, []).append(found)
+        trained[label] = int(record["trained_at"])
+    for label, seeds in errors.items():
+        common = sorted(set.intersection(*(set(seed) for seed in seeds)))
+        errors[label] = [{n: seed[n] for n in common} for seed in seeds]
+    return errors, trained
+
+
+def resolution_rows(errors: Curves, trained_at: Mapping[str, int]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table: where the runs of each label were trained, and their errors at each resolution."""
+    every = sorted({n for seeds in errors.values() for n in seeds[0]})
+    rows = []
+    for label, seeds in errors.items():
+        found = {n: statistic([seed[n] for seed in seeds]) for n in seeds[0]}
+        cells = [plus_minus(found[n].mean, found[n].std) if n in found else MISSING for n in every]
+        rows.append([label, str(trained_at[label]), *cells, str(len(seeds))])
+    return ["model", "trained at", *(f"rel. L2 at {n}" for n in every), "seeds"], rows
 
 
 @styled
 def error_against_resolution(
-    errors: Mapping[str, Sequence[Mapping[int, float]]], trained_at: Mapping[str, int]
+    errors: Mapping[str, Sequence[Mapping[int, float]]], trained_at: Mapping[str, int], among: Sequence[str] = ()
 ) -> Figure:
     """Mean test rel. L2 by points along each axis, one line per label.
 
     `errors` holds, by label, one mapping {resolution: error} for each seed, all with the same resolutions; a band shows
     one standard deviation over several. `trained_at` is the resolution that the runs of a label were trained at: a
-    dotted line, and a larger marker on the curve.
+    dotted line, and a larger marker on the curve. `among` are all labels of a study in its order: a label has the same
+    colour here as in other figures of that study.
     """
     from matplotlib.ticker import NullLocator
 
     expect_some(errors, "run")
     figure, (axis,) = panels(1, 1, height=3.9)
-    styles = series_styles(list(errors))
+    styles = series_styles(list(dict.fromkeys([*among, *errors])))
     told: list[str] = []
     for label, seeds in errors.items():
         expect_some(seeds, f"seed of {label}")
@@ -48,17 +86,32 @@ def error_against_resolution(
     low, high = axis.get_ylim()
     if high / low < 4:  # nearly level curves are to look level
         axis.set_ylim(low / 1.4, high * 1.4)
-    for own in sorted(set(trained_at.values())):
-        axis.axvline(own, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
-        left = own == every[-1]  # there is no room to the right of the finest grid
-        place: dict[str, Any] = {"xytext": (-4 if left else 4, -4), "ha": "right" if left else "left", "va": "top"}
-        frame: Any = ("data", "axes fraction")
-        axis.annotate(
-            f"trained at {own}", (own, 1), xycoords=frame, textcoords="offset points", color=GREY, fontsize=9, **place
-        )
     axis.set_xticks(every, [str(n) for n in every])
     axis.xaxis.set_minor_locator(NullLocator())
     log_ticks(axis.yaxis)
+    _mark_training(axis, sorted(set(trained_at.values())))
     legend_below(figure, axis)
     figure.set_label(f"Test rel. L2 by points along each axis: {'; '.join(told)}.")
     return figure
+
+
+def _mark_training(axis: Axes, grids: list[int]) -> None:
+    """A dotted line at each grid of training, named above the panel, where there are no curves."""
+    left, right = axis.get_xlim()
+    height = 0
+    for before, own in zip([0, *grids], grids, strict=False):
+        axis.axvline(own, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+        near = before > 0 and math.log(own / before) / math.log(right / left) < APART
+        height = height + 1 if near else 0
+        frame: Any = ("data", "axes fraction")
+        axis.annotate(
+            f"trained at {own}",
+            (own, 1),
+            (0, 3 + 12 * height),
+            xycoords=frame,
+            textcoords="offset points",
+            color=GREY,
+            fontsize=9,
+            ha="center",
+            va="bottom",
+        )

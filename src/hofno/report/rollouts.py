@@ -12,89 +12,158 @@ from hofno.errors import ShapeError
 from hofno.report.digits import number
 from hofno.report.drawing import (
     GREY,
-    INK,
+    TRUTH,
     expect_some,
+    leaving_handles,
     legend_below,
     log_ticks,
+    mark_leaving,
     panels,
     positive,
     series_styles,
     styled,
 )
+from hofno.report.planes import error_reach, mapped, row_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SPECTRA = {"energy": "Energy spectrum, last frame", "power": "Power spectrum, last frame"}
 FIELD_COLUMNS, LABEL_WIDTH = 5, 16
+PAD = 10
+"""Points between a panel and its title, for marks on the edge."""
+
+DOTTED: Any = {"color": GREY, "linewidth": 1.0, "linestyle": (0, (1, 2))}
+FAINTEST, LARGEST = 1e-3, 10.0
+"""How far below the least and above the largest of the truth mean squares are drawn; beyond they leave the picture."""
+
+WORST = 10.0
+"""Relative errors are drawn up to here, or up to ten times the least of them."""
+
+
+def in_words(record: Mapping[str, Any]) -> dict[str, str]:
+    """What the squares and spectra of a rollout's record are called: of vorticity they are enstrophy and energy."""
+    if "energy" in record["spectra"]:
+        return {
+            "kind": "energy",
+            "square": "enstrophy",
+            "formula": "mean(w²)/2",
+            "spectrum": "Energy spectrum",
+            "shell": "energy in a shell",
+            "sum": "half the mean square of the velocity, which follows from the vorticity, without unit",
+        }
+    return {
+        "kind": "power",
+        "square": "mean square",
+        "formula": "mean(u²)/2",
+        "spectrum": "Spectrum",
+        "shell": "half the mean square in a shell",
+        "sum": "half the mean square of the frame, in squared units of the data",
+    }
 
 
 @styled
 def error_by_step(records: Mapping[str, Mapping[str, Any]], start: int) -> Figure:
-    """Relative L2 of each predicted frame, and the power of predictions beside that of the truth.
+    """Relative L2 of each predicted frame, and mean squares of predictions beside those of the truth.
 
     `records` holds, by label, what `RolloutScores.record` gives; `start` is the time of the first predicted frame.
     """
+    from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
 
     expect_some(records, "rollout")
-    figure, (errors, power) = panels(1, 2, height=3.5)
-    styles = series_styles(list(records))
-    horizon = 0
+    figure, (errors, squares) = panels(1, 2, height=3.6)
+    styles, first = series_styles(list(records)), next(iter(records.values()))
+    horizon, words = len(first["rel_l2_per_step"]), in_words(first)
+    known = positive(first["past"]["true_power"])
+    squares.plot(_times(start, known), known, **TRUTH)
+    drawn: list[tuple[Axes, Sequence[float | None], str]] = []
     for label, record in records.items():
         colour, dash, marker = styles[label]
-        horizon = len(record["rel_l2_per_step"])
-        values = positive([*record["rel_l2_per_step"], *record["later_rel_l2"]])
-        errors.plot(_times(start, values), values, color=colour, linestyle=dash, marker=marker, ms=4, label=label)
-        values = positive(record["past"]["power"])
-        power.plot(_times(start, values), values, color=colour, linestyle=dash)
-    known = positive(next(iter(records.values()))["past"]["true_power"])
-    power.plot(_times(start, known), known, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label="truth")
-    for axis in (errors, power):
-        axis.axvline(start + horizon - 0.5, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)))
-        axis.set(yscale="log", xlabel="t (dotted line: end of the horizon)")
+        wrong = [*record["rel_l2_per_step"], *record["later_rel_l2"]]
+        errors.plot(
+            _times(start, wrong), positive(wrong), color=colour, linestyle=dash, marker=marker, ms=4, label=label
+        )
+        found = record["past"]["power"]
+        squares.plot(_times(start, found), positive(found), color=colour, linestyle=dash)
+        drawn += [(errors, wrong, colour), (squares, found, colour)]
+    for axis in (errors, squares):
+        axis.axvline(start + horizon - 0.5, **DOTTED)
+        axis.set(yscale="log", xlabel="t")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    errors.set(title="Rel. L2 of each frame")
-    power.set(title="mean(w²)/2 of the frames, rolled on; dotted: truth")
-    low, high = float(np.nanmin(known)), float(np.nanmax(known))
-    power.set_ylim(low / 3, high * 6)  # a rollout that runs away leaves the picture
-    for axis in (errors, power):
+    errors.set_title("Rel. L2 of each frame", pad=PAD)
+    squares.set_title(f"{words['square'].capitalize()} {words['formula']} of each frame", pad=PAD)
+    _limit_errors(errors, [values for axis, values, _ in drawn if axis is errors])
+    _limit_squares(squares, known, [values for axis, values, _ in drawn if axis is squares])
+    left = set().union(*(mark_leaving(axis, _times(start, v), v, colour) for axis, v, colour in drawn))
+    for axis in (errors, squares):
         log_ticks(axis.yaxis)
-    legend_below(figure, errors)
+    truth, end = Line2D([], [], label="truth", **TRUTH), Line2D([], [], label="end of the horizon", **DOTTED)
+    legend_below(figure, errors, [truth, end, *leaving_handles(left)])
     return figure
+
+
+def _limit_errors(axis: Axes, curves: Sequence[Sequence[float | None]]) -> None:
+    """Relative errors of a rollout that runs away do not flatten the others."""
+    every = positive([value for curve in curves for value in curve])
+    every = every[np.isfinite(every)]
+    if every.size and every.max() > (top := max(WORST, 10 * float(every.min()))):
+        axis.set_ylim(top=top)
+
+
+def _limit_squares(axis: Axes, known: np.ndarray, curves: Sequence[Sequence[float | None]]) -> None:
+    """All of the truth, and of the predictions what is not far from it."""
+    low, high = float(np.nanmin(known)), float(np.nanmax(known))
+    every = positive([value for curve in curves for value in curve])
+    least, most = float(np.nanmin(every, initial=low)), float(np.nanmax(every, initial=high))
+    axis.set_ylim(min(low / 2, max(least / 1.5, FAINTEST * low)), max(high * 2, min(most * 1.5, LARGEST * high)))
 
 
 @styled
 def spectra(records: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Spectrum of truth and predictions by shell of wavenumbers, and the error of each shell relative to the truth."""
+    from matplotlib.lines import Line2D
+
     expect_some(records, "rollout")
-    figure, (sizes, errors) = panels(1, 2, height=3.5)
-    styles = series_styles(list(records))
-    first = next(iter(records.values()))["spectra"]
-    kind = "energy" if "energy" in first else "power"
-    truth = positive(first[kind]["truth"])
-    shells = np.arange(len(truth))
-    sizes.plot(shells, truth, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label="truth")
+    figure, (sizes, errors) = panels(1, 2, height=3.6)
+    styles, words = series_styles(list(records)), in_words(next(iter(records.values())))
+    truth = positive(next(iter(records.values()))["spectra"][words["kind"]]["truth"])
+    there = np.flatnonzero(np.isfinite(truth))  # the energy has no shell 0
+    sizes.plot(np.arange(len(truth)), truth, **TRUTH)
+    drawn: list[tuple[Axes, np.ndarray, str]] = []
     for label, record in records.items():
         colour, dash, _ = styles[label]
-        found = record["spectra"][kind]
-        sizes.plot(shells, positive(found["prediction"]), color=colour, linestyle=dash, label=label)
-        errors.plot(shells, np.sqrt(positive(found["error"]) / truth), color=colour, linestyle=dash)
-    errors.axhline(1.0, color=GREY, linewidth=0.9, linestyle=(0, (1, 2)))
-    for axis, title in ((sizes, SPECTRA[kind]), (errors, "Rel. L2 of each shell, last frame")):
-        axis.set(yscale="log", title=title, xlabel="|k|")
+        found = {
+            name: np.array(values, dtype=float)[there] for name, values in record["spectra"][words["kind"]].items()
+        }
+        wrong = np.sqrt(found["error"] / truth[there])
+        sizes.plot(there, positive(found["prediction"]), color=colour, linestyle=dash, label=label)
+        errors.plot(there, positive(wrong), color=colour, linestyle=dash)
+        drawn += [(sizes, found["prediction"], colour), (errors, wrong, colour)]
+    errors.axhline(1.0, **DOTTED)
+    sizes.set_title(f"{words['spectrum']}, last frame of the horizon", pad=PAD)
+    errors.set_title("Rel. L2 of each shell, last frame of the horizon", pad=PAD)
+    sizes.set(ylabel=words["shell"])
+    errors.set(ylabel="rel. L2")
+    for axis in (sizes, errors):
+        axis.set(yscale="log", xlabel="wavenumber |k|, waves per side")
     sizes.set_ylim(bottom=max(np.nanmin(truth) / 10, 1e-13 * np.nanmax(truth)))  # what is less is rounding
     errors.set_ylim(top=min(errors.get_ylim()[1], 5.0))  # at 1 nothing of a shell is right
+    drawn.append((sizes, truth[there], TRUTH["color"]))
+    left = set().union(*(mark_leaving(axis, there, values, colour) for axis, values, colour in drawn))
     for axis in (sizes, errors):
         log_ticks(axis.yaxis)
-    legend_below(figure, sizes)
+    nothing = Line2D([], [], label="as wrong as predicting 0", **DOTTED)
+    legend_below(figure, sizes, [Line2D([], [], label="truth", **TRUTH), nothing, *leaving_handles(left)])
     return figure
 
 
 @styled
-def frames(truth: Any, predictions: Mapping[str, Any], start: int) -> Figure:
-    """A few frames of one sample, (t, h, w): the truth in the first row, then prediction and error of each model."""
+def frames(truth: Any, predictions: Mapping[str, Any], start: int, name: str = "fields") -> Figure:
+    """A few frames of one sample, (t, h, w): the truth in the first row, then prediction and error of each model.
+
+    Predictions have the colours of the truth; the errors of each model have their own. `name` is what the fields are.
+    """
     expect_some(predictions, "prediction")
     true = np.asarray(truth, dtype=float)
     if true.ndim != 3:
@@ -102,24 +171,31 @@ def frames(truth: Any, predictions: Mapping[str, Any], start: int) -> Figure:
     chosen = np.unique(np.linspace(0, len(true) - 1, FIELD_COLUMNS).round().astype(int))
     guesses = {label: np.asarray(values, dtype=float) for label, values in predictions.items()}
     styles = series_styles(list(guesses))
-    reach = max((float(np.nanpercentile(np.abs(guess - true), 99.5)) for guess in guesses.values()), default=1.0)
-    reach = min(reach, float(np.ptp(true))) or 1.0
-    figure, axes = panels(1 + 2 * len(guesses), len(chosen), height=1.72)
+    figure, axes = panels(1 + 2 * len(guesses), len(chosen), height=1.6)
     rows = np.array(axes, dtype=object).reshape(-1, len(chosen))
-    limits = float(true.min()), float(true.max())
+    low, high = float(true.min()), float(true.max())
+    limits = (low, high) if high > low else (low, low + 1.0)
+    scales = [("viridis", limits, name)]
+    for guess in guesses.values():
+        reach = error_reach(guess - true, limits[1] - limits[0])
+        scales += [("viridis", limits, name), ("RdBu_r", (-reach, reach), "error")]
     for column, index in enumerate(chosen):
         _image(rows[0, column], true[index], limits, "viridis", f"t = {start + index}")
         for row, guess in enumerate(guesses.values()):
             error = guess[index] - true[index]
             size = number(float(np.linalg.norm(error) / np.linalg.norm(true[index])))
             _image(rows[1 + 2 * row, column], guess[index], limits, "viridis", "")
-            _image(rows[2 + 2 * row, column], error, (-reach, reach), "RdBu_r", f"rel. L2 {size}")
+            _image(rows[2 + 2 * row, column], error, scales[2 + 2 * row][1], "RdBu_r", f"rel. L2 {size}")
     rows[0, 0].set_ylabel("truth")
     for row, label in enumerate(guesses):
         rows[1 + 2 * row, 0].set_ylabel(textwrap.fill(label, LABEL_WIDTH), color=styles[label][0])
         rows[2 + 2 * row, 0].set_ylabel("error", color=styles[label][0])
+    for row, (colours, ends, what) in zip(rows, scales, strict=True):
+        row_bar(figure, list(row), mapped(colours, ends), what)
+    told = "; ".join(f"{label} up to {number(scales[2 + 2 * row][1][1])}" for row, label in enumerate(guesses))
     figure.set_label(
-        f"Frames of one test sample at {len(chosen)} times: truth, then prediction and error of each model."
+        f"Frames of one test sample at {len(chosen)} times: truth, then prediction and error of each model. Colours: "
+        f"{name} from {number(limits[0])} to {number(limits[1])}; errors, each model on a scale of its own: {told}."
     )
     return figure
 
@@ -133,5 +209,5 @@ def _image(axis: Axes, field: np.ndarray, limits: tuple[float, float], colours: 
     axis.spines[:].set_visible(False)
 
 
-def _times(start: int, values: Sequence[float] | np.ndarray) -> np.ndarray:
+def _times(start: int, values: Sequence[Any] | np.ndarray) -> np.ndarray:
     return start + np.arange(len(values))

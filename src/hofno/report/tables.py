@@ -5,7 +5,8 @@ A results file holds one run per (cell, seed). `summarise` groups the runs by ce
     mean = Σ e_i / n,   std = sqrt(Σ (e_i - mean)² / (n - 1))   (unknown for one seed),
 
 and the tables show these with three significant digits. Both parameter counts stand wherever one does: `real`
-counts a complex weight as two numbers, `complex_once` counts it as one.
+counts a complex weight as two numbers, `complex_once` counts it as one. Seconds are averaged over runs that were
+measured alike: with the same work beside them, on the same device.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import math
 import re
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hofno.errors import DataError
@@ -24,6 +26,9 @@ from hofno.report.published import POISSON_DECIMALS, POISSON_DEPTHS, POISSON_ORD
 from hofno.report.published import poisson as published_poisson
 
 MARK = "\n**above**"
+NARROW = 13
+"""Letters of a line in a column of numbers."""
+
 MISSING = "\N{EN DASH}"
 MEASURED_AS = {"mse": "mse_standardised", "rel_l2": "rel_l2"}
 """Name of a published Poisson metric -> name of the measured metric that means the same."""
@@ -34,11 +39,12 @@ DepthCells = dict[tuple[int, int], dict[str, tuple[float, float | None]]]
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
-    """Mean and sample standard deviation (None for one value) of `n` values."""
+    """Mean and sample standard deviation (None for one value) of `n` values, and the values themselves."""
 
     mean: float
     std: float | None
     n: int
+    values: tuple[float, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,9 @@ class Summary:
     cell: dict[str, Any]
     metrics: dict[str, Statistic]
     parameters: dict[str, int]
-    seconds: Statistic
+    seconds: dict[str, Statistic]
+    """By the conditions they were measured under, "" where nothing is said of them."""
+
     seeds: tuple[int, ...]
 
 
@@ -76,7 +84,7 @@ def statistic(values: Sequence[float]) -> Statistic:
     if not values or not all(math.isfinite(value) for value in values):
         raise DataError(f"expected finite numbers to average, got {list(values)}; run the failed seeds again")
     std = statistics.stdev(values) if len(values) > 1 else None
-    return Statistic(statistics.fmean(values), std, len(values))
+    return Statistic(statistics.fmean(values), std, len(values), tuple(values))
 
 
 def grouped(runs: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
@@ -108,9 +116,34 @@ def _summary(group: Sequence[Mapping[str, Any]]) -> Summary:
         cell=dict(first["cell"]),
         metrics={name: statistic([run["metrics"][name] for run in group]) for name in first["metrics"]},
         parameters=dict(first["parameters"]),
-        seconds=statistic([run["seconds"] for run in group]),
+        seconds=_seconds(group),
         seeds=seeds,
     )
+
+
+def _seconds(group: Sequence[Mapping[str, Any]]) -> dict[str, Statistic]:
+    """Seconds of the runs of one cell by their conditions; means over unlike ones say nothing."""
+    devices = {run.get("device", "") for run in group}  # named in a run where it is not that of the file
+    found: dict[str, list[float]] = {}
+    for run in group:
+        told = (run.get("beside", ""), run.get("device", "") if len(devices) > 1 else "")
+        found.setdefault(", ".join(filter(None, told)), []).append(run["seconds"])
+    return {how: statistic(seconds) for how, seconds in found.items()}
+
+
+def seconds_cell(summary: Summary, told: str = "") -> str:
+    """Mean seconds of a run, with the conditions in brackets but for those that are `told` elsewhere."""
+    cells = []
+    for how, found in summary.seconds.items():
+        bracket = textwrap.wrap(f"({how})", NARROW) if how and how != told else []
+        cells.append("\n".join((number(found.mean), *bracket)))
+    return ",\n".join(cells)
+
+
+def beside(rows: Sequence[Summary]) -> str:
+    """The conditions that the seconds of all rows were measured under; nothing if they differ, or are not known."""
+    found = {how for row in rows for how in row.seconds}
+    return found.pop() if len(found) == 1 else ""
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -138,7 +171,10 @@ def numeric_columns(rows: Sequence[Sequence[str]], width: int) -> list[bool]:
 def comparison_rows(results: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of `comparison_table`, for a page."""
     check_results(results)
-    header = ["model", "rel. L2", "MSE", "parameters (real)", "parameters (complex once)", "seconds", "seeds"]
+    summaries = summarise(results["runs"])
+    alike = beside(summaries)
+    seconds = f"seconds ({alike})" if alike else "seconds"
+    header = ["model", "rel. L2", "MSE", "parameters (real)", "parameters (complex once)", seconds, "seeds"]
     rows = [
         [
             summary.label,
@@ -146,10 +182,10 @@ def comparison_rows(results: Mapping[str, Any]) -> tuple[list[str], list[list[st
             metric_cell(summary, "mse"),
             _count(summary.parameters, "real"),
             _count(summary.parameters, "complex_once"),
-            number(summary.seconds.mean),
+            seconds_cell(summary, alike),
             str(len(summary.seeds)),
         ]
-        for summary in summarise(results["runs"])
+        for summary in summaries
     ]
     return header, rows
 
@@ -158,7 +194,7 @@ def comparison_table(results: Mapping[str, Any]) -> str:
     """Any results file as Markdown: one row per cell, with the conditions under which it was measured."""
     header, rows = comparison_rows(results)
     conditions = f"Data: {results['origin']}. Device: {results['device']}. Date: {results['created']}. "
-    reading = "Test errors are mean ± sample standard deviation over seeds; seconds are the mean per run."
+    reading = "Test errors are mean ± sample standard deviation over seeds; seconds are means over runs measured alike."
     return f"{markdown(header, rows)}\n{conditions}{reading}\n"
 
 

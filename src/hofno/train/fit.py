@@ -85,7 +85,8 @@ def fit(
         resume: go on from the newest checkpoint in `out`, with the same model, settings and data.
         progress: show a progress bar.
         track: "tensorboard", "wandb" or both in a tuple (needs `out`).
-        settings: `epochs`, `batch_size`, `lr`, ...: every key of `hofno.spec.TrainSpec`.
+        settings: `epochs`, `batch_size`, `lr`, ...: every key of `hofno.spec.TrainSpec`, as `hofno show --train` lists
+            them.
     """
     _check_arguments(model, data)
     seed = check_seed(seed)

@@ -37,7 +37,7 @@ from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
-from hofno.train.targets import check_targets
+from hofno.train.targets import about_offset, check_targets
 from hofno.train.tasks import check_fit, check_task, inputs_all_alike, normalisers
 from hofno.train.track import JsonLines, Tracker
 
@@ -120,6 +120,8 @@ def train(
             show.note(feed.place)
         if about_targets is not None:
             show.note(about_targets)
+        if (about := about_offset(targets)) is not None:
+            show.note(about)
         if inputs_all_alike(data, spec):
             show.note(
                 "the inputs of different samples are nearly the same once standardised by channel; "

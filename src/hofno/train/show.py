@@ -9,9 +9,9 @@ from typing import Protocol
 
 
 class Show(Protocol):
-    """What the loop tells while it runs."""
+    """What the loop tells while it runs; `unit` is the word before what is counted, where it stands in a line."""
 
-    def start(self, label: str, total: int, done: int) -> None: ...
+    def start(self, label: str, total: int, done: int, unit: str = "step") -> None: ...
     def advance(self, step: int, text: str) -> None: ...
     def note(self, text: str) -> None: ...
     def stop(self) -> None: ...
@@ -20,7 +20,7 @@ class Show(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def start(self, label: str, total: int, done: int) -> None:
+    def start(self, label: str, total: int, done: int, unit: str = "step") -> None:
         pass
 
     def advance(self, step: int, text: str) -> None:
@@ -38,10 +38,10 @@ class Lines:
 
     def __init__(self, every: float = 5.0) -> None:
         self.every = every
-        self.label, self.total, self.begun, self.first, self.told = "", 1, 0.0, 0, 0.0
+        self.label, self.unit, self.total, self.begun, self.first, self.told = "", "", 1, 0.0, 0, 0.0
 
-    def start(self, label: str, total: int, done: int) -> None:
-        self.label, self.total, self.first = label, total, done
+    def start(self, label: str, total: int, done: int, unit: str = "step") -> None:
+        self.label, self.unit, self.total, self.first = label, unit, total, done
         self.begun = self.told = time.monotonic()
 
     def advance(self, step: int, text: str) -> None:
@@ -49,7 +49,8 @@ class Lines:
         if now - self.told >= self.every or step == self.total:
             self.told = now
             left = (now - self.begun) / max(step - self.first, 1) * (self.total - step)
-            print(f"{self.label}: step {step}/{self.total}  {text}  {left:.0f} s left", flush=True)
+            parts = (f"{self.unit} {step}/{self.total}".strip(), text, f"{left:.0f} s left")
+            print(f"{self.label}: {'  '.join(filter(None, parts))}", flush=True)
 
     def note(self, text: str) -> None:
         print(text, flush=True)
@@ -75,7 +76,7 @@ class Bar:
         )
         self.task = None
 
-    def start(self, label: str, total: int, done: int) -> None:
+    def start(self, label: str, total: int, done: int, unit: str = "step") -> None:
         self.progress.start()
         self.task = self.progress.add_task(label, total=total, completed=done, text="")
 

@@ -1,12 +1,26 @@
-"""What is said of targets that are zero, before anything is trained on them, see `hofno.data.faint`."""
+"""What is said of targets that are zero (see `hofno.data.faint`) or hardly vary, before anything is trained on them."""
 
 from __future__ import annotations
 
 from hofno.data.dataset import Dataset
 from hofno.data.faint import faint, named, target_norms
+from hofno.data.normalise import Normaliser
 from hofno.errors import DataError
 from hofno.spec import TrainSpec
 from hofno.train.losses import RELATIVE
+
+OFFSET = 10.0  # a mean is large beside what varies
+
+
+def about_offset(targets: Normaliser) -> str | None:
+    """A line about targets whose mean is much larger than what varies: relative errors of any model are small there."""
+    varies, mean = float(targets.std.square().sum().sqrt()), float(targets.mean.square().sum().sqrt())
+    if mean <= OFFSET * varies:
+        return None
+    return (
+        f"targets vary by {varies / mean:.2g} of their mean, so that the mean alone has a relative error of about as "
+        "much: judge by mse_standardised, which is 1 there, or train on what differs from the mean"
+    )
 
 
 def check_targets(data: Dataset, spec: TrainSpec) -> str | None:

@@ -39,7 +39,7 @@ def _tile(rows: Tensor, coords: Tensor, scales: tuple[float, ...], mask: Tensor 
     squares = away[0].square()  # (b, rows, N)
     for part in away[1:]:
         squares = torch.addcmul(squares, part, part)
-    count = float(coords.shape[1]) if mask is None else mask.sum(1).to(coords.dtype)[:, None]
+    count = float(coords.shape[1]) if mask is None else mask.sum(1).clamp_min(1).to(coords.dtype)[:, None]
     found = []
     for s in scales:
         # far pairs at exp(-60): nothing beside the point's own 1, and no denormal numbers, which are slow

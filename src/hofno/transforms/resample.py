@@ -25,8 +25,10 @@ def linear(u: Tensor, points: Shape, coordinates: Coordinates) -> Tensor:
     """The piecewise linear function through the values of u, on another grid of the same kind."""
 
     def weights(n: int, m: int) -> Tensor:
+        if n == 1:  # one value is a constant
+            return torch.ones(m, 1, dtype=torch.float64)
         given, wanted = axis_coordinates(n, coordinates), axis_coordinates(m, coordinates)
-        cells = n if coordinates == "periodic" else max(n - 1, 1)
+        cells = n if coordinates == "periodic" else n - 1
         return _rows(wanted, given, 1.0 / cells, _hat, coordinates == "periodic")
 
     return _along_axes(u, points, ("linear", coordinates), weights)

@@ -1,0 +1,74 @@
+"""Data that a spec reads from files: published ones of a benchmark, or the user's own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from hofno.data.arrays import from_arrays
+from hofno.data.dataset import Dataset
+from hofno.data.read import options_of, read
+from hofno.data.series import from_trajectories
+from hofno.errors import DataError
+from hofno.problems.base import Problem, Published
+from hofno.problems.npyfile import open_npy
+from hofno.problems.own import OwnArrays, OwnTrajectories
+
+
+def dataset_of_files(made: Problem) -> Dataset:
+    """The dataset of a problem that has `sources`."""
+    if isinstance(made, Published):
+        return _published(made)
+    found = {name: _values(file) for name, file in made.sources.items()}
+    if isinstance(made, OwnArrays):
+        x, y, coords, mask = (found.get(name) for name in ("x", "y", "coords", "mask"))
+        seed = made.seed if made.shuffle else None
+        data = from_arrays(x, y, coords, mask=mask, periodic=made.periodic, split=made.counts, seed=seed)
+    elif isinstance(made, OwnTrajectories):
+        data = from_trajectories(
+            found["frames"],
+            history=made.history,
+            horizon=made.horizon,
+            start=made.start,
+            periodic=made.periodic,
+            split=made.counts,
+            seed=made.seed if made.shuffle else None,
+        )
+    else:
+        raise NotImplementedError(made.name)
+    stamp = {"problem": made.name, "files": {name: _stamp(file) for name, file in made.sources.items()}}
+    return replace(data, stamp={**data.stamp, **stamp}, card=made.card)
+
+
+def _published(made: Published) -> Dataset:
+    """The published files, cut as the problem says; they must be what it says they are."""
+    asked = {name: getattr(made, name) for name in options_of(made.name) if name in made.model_fields_set}
+    data = read(made.name, made.files, **asked)
+    shape, expected = data.grid.shape, made.grid_geometry.shape
+    if shape != expected:
+        raise DataError(
+            f"the samples of {made.files} have {_by(shape)} points and the spec describes {_by(expected)}; give the "
+            "parameters of the published set, or leave out those that change its grid"
+        )
+    if (data.in_channels, data.out_channels) != made.channels:
+        raise DataError(
+            f"{made.files} gives {data.in_channels} to {data.out_channels} channels and the spec describes "
+            f"{made.channels[0]} to {made.channels[1]}; leave out the parameters that change them"
+        )
+    return data
+
+
+def _values(file: str) -> np.ndarray:
+    return open_npy(Path(file), kinds="fiub", remedy="write it with numpy.save")
+
+
+def _stamp(file: str) -> dict[str, object]:
+    """What tells a file from a changed one of the same name."""
+    found = Path(file).stat()
+    return {"name": Path(file).name, "bytes": found.st_size, "changed": int(found.st_mtime)}
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))

@@ -1,0 +1,204 @@
+"""Data of the user's own, in NumPy files that a spec names: fields on a grid, a mesh or at points, and trajectories.
+
+    [data]                                       [data]
+    problem = "arrays"                           problem = "trajectories"
+    x = "inputs.npy"      # (n, c, *grid)        frames = "frames.npy"   # (n, times, *grid)
+    y = "targets.npy"     # (n, c', *grid)       history = 1
+
+Nothing is generated or copied: files are read where they lie, those that do not fit into memory by the batch. Training,
+validation and test samples are drawn from them by the seed.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from hofno.geometry import Geometry, Grid, Mesh, Points
+from hofno.problems.base import Origin, Problem, Rollout
+from hofno.problems.npyfile import open_npy
+
+CARD = """Data of your own, read from NumPy files (`numpy.save`), in physical units.
+
+What they are and how they were made is not known here; nothing of them is changed. A tenth of the samples is for
+validation and a tenth for testing unless the spec says how many; which ones is drawn by data.seed, or, with
+data.shuffle = false, training samples come first and test samples last. Errors are those of the test samples."""
+
+
+class Own(Problem):
+    """What all data of the user's own have: numbers of samples that follow from the files, and an order."""
+
+    card: ClassVar[str] = CARD
+
+    train: int = Field(0, ge=0, description="training samples; 0: all that are left")
+    valid: int = Field(0, ge=0, description="validation samples; 0: a tenth")
+    test: int = Field(0, ge=0, description="test samples, never used for choices; 0: a tenth")
+    seed: int = Field(0, ge=0, lt=2**32, description="seed of the shuffle before the samples are split")
+    shuffle: bool = Field(True, description="false: samples are split in the order they have")
+    periodic: bool = Field(False, description="a regular grid repeats itself, its samples at i/n")
+
+    @property
+    def origin(self) -> Origin:
+        return "user"
+
+    def _split(self, held: int, what: str) -> Any:
+        """Set the numbers of samples that the files leave open."""
+        tenth = max(1, round(held / 10))
+        valid, test = self.valid or tenth, self.test or tenth
+        train = self.train or held - valid - test
+        if train < 1 or train + valid + test > held:
+            raise ValueError(
+                f"{what} holds {held} samples; train={max(train, 0)}, valid={valid} and test={test} must fit in them, "
+                "with at least one each; lower one of them"
+            )
+        for name, count in (("train", train), ("valid", valid), ("test", test)):
+            object.__setattr__(self, name, count)  # the model is frozen for others
+        return self
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.train, self.valid, self.test
+
+
+class OwnArrays(Own):
+    """Inputs to targets, as `hofno.Dataset.from_arrays` takes them."""
+
+    name: ClassVar[str] = "arrays"
+    summary: ClassVar[str] = "Your own inputs and targets, from .npy files"
+
+    x: str = Field("", description="file of the inputs, (n, channels, *grid); with coords it may be left out")
+    y: str = Field(description="file of the targets, (n, channels, *grid)")
+    coords: str = Field("", description="file of the places of a mesh or of points, (d, *grid) or (n, d, *grid)")
+    mask: str = Field("", description="file of ones where there is a point and zeros elsewhere, (n, N)")
+
+    @model_validator(mode="after")
+    def _possible(self) -> OwnArrays:
+        if not self.x and not self.coords:
+            raise ValueError("x is missing: give the file of the inputs, or of the coords where these are all")
+        if self.coords and self.periodic:
+            raise ValueError("periodic is for regular grids; with coords, leave it out")
+        shapes = self.shapes
+        for name, shape in shapes.items():
+            if name in ("x", "y") and not 3 <= len(shape) <= 5:
+                raise ValueError(
+                    f"{name} must be (n, channels, *grid) with one to three grid axes; {getattr(self, name)} holds "
+                    f"{shape}; a single channel needs its axis: {name}[:, None]"
+                )
+        if "x" in shapes and (shapes["x"][0], *shapes["x"][2:]) != (shapes["y"][0], *shapes["y"][2:]):
+            raise ValueError(
+                f"x and y must have as many samples on one grid; they hold {shapes['x']} and {shapes['y']}"
+            )
+        if self.coords and shapes["coords"][-len(self._grid) :] != self._grid:
+            raise ValueError(f"coords must end in the grid of y, {self._grid}; {self.coords} holds {shapes['coords']}")
+        return self._split(shapes["y"][0], self.y)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        named = {name: getattr(self, name) for name in ("x", "y", "coords", "mask")}
+        return {name: file for name, file in named.items() if file}
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the arrays, from the heads of their files."""
+        return {name: _array(file).shape for name, file in self.sources.items()}
+
+    @property
+    def _grid(self) -> tuple[int, ...]:
+        return self.shapes["y"][2:]
+
+    @property
+    def _places(self) -> int:
+        """Coordinates of a point, 0 where the grid is regular."""
+        return self.shapes["coords"][-1 - len(self._grid)] if self.coords else 0
+
+    @property
+    def _scattered(self) -> bool:
+        return bool(self.coords) and len(self._grid) == 1 and (self._places > 1 or bool(self.mask))
+
+    @property
+    def grid_geometry(self) -> Geometry:
+        if not self.coords:
+            return Grid(shape=self._grid, periodic=self.periodic)
+        return self._box if self._scattered else Mesh(shape=self._grid)
+
+    @cached_property
+    def _box(self) -> Points:
+        """Scattered points, in the box of all samples."""
+        places = _array(self.coords)
+        axes = tuple(axis for axis in range(places.ndim) if axis != places.ndim - 2)
+        low, high = places.min(axis=axes).tolist(), places.max(axis=axes).tolist()
+        return Points(count=self._grid[0], low=tuple(low), high=tuple(high))
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        given = self.shapes["x"][1] if self.x else 0
+        return given + (0 if self._scattered else self._places), self.shapes["y"][1]
+
+    def memory_bytes(self) -> int:
+        fields = sum(self.channels) + (self._places if self._scattered else 0)
+        return 4 * sum(self.counts) * fields * math.prod(self._grid)
+
+
+class OwnTrajectories(Own):
+    """Frames to the frames that follow, as `hofno.Dataset.from_trajectories` takes them."""
+
+    name: ClassVar[str] = "trajectories"
+    summary: ClassVar[str] = "Your own trajectories, frames to the next ones, from a .npy file"
+
+    frames: str = Field(description="file of the frames, (n, times, *grid), evenly spaced in time")
+    history: int = Field(1, ge=1, description="frames the model takes to predict the next one")
+    start: int = Field(0, ge=0, description="first frame predicted in validation and test; 0: right after the history")
+    horizon: int = Field(0, ge=0, description="frames predicted in validation and test; 0: all that follow start")
+
+    @model_validator(mode="after")
+    def _possible(self) -> OwnTrajectories:
+        if not 3 <= len(self.shape) <= 5:
+            raise ValueError(
+                f"frames must be (n, times, *grid) with one to three grid axes; {self.frames} holds {self.shape}"
+            )
+        times, first = self.shape[1], self.start or self.history
+        steps = self.horizon or times - first
+        if not self.history <= first or steps < 1 or first + steps > times:
+            raise ValueError(
+                f"history <= start and start + horizon <= times are needed; {self.frames} holds {times} frames; got "
+                f"history={self.history}, start={first}, horizon={steps}; lower one of them"
+            )
+        object.__setattr__(self, "start", first)
+        object.__setattr__(self, "horizon", steps)
+        return self._split(self.shape[0], self.frames)
+
+    @property
+    def sources(self) -> dict[str, str]:
+        return {"frames": self.frames}
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return _array(self.frames).shape
+
+    @property
+    def grid_geometry(self) -> Grid:
+        return Grid(shape=self.shape[2:], periodic=self.periodic)
+
+    @property
+    def rollout(self) -> Rollout:
+        return Rollout(self.history, self.horizon)
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.history, 1
+
+    @property
+    def windows(self) -> int:
+        return self.start + self.horizon - self.history
+
+    def memory_bytes(self) -> int:
+        return 4 * math.prod(self.shape)
+
+
+def _array(file: str) -> np.ndarray:
+    return open_npy(Path(file), kinds="fiub", remedy="write it with numpy.save")

@@ -1,0 +1,202 @@
+"""Chapters of a report that numbers alone make: the finding, errors, rollouts, other grids, published tables.
+
+Each function adds to a `Page`, with the words that a reader needs to understand what is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hofno.report import figures, published, rollouts, tables
+from hofno.report.digits import number
+from hofno.report.page import Page
+from hofno.report.resolution import curves_of, error_against_resolution, resolution_rows
+
+ALIKE = 1.05
+"""Errors whose ratio is less are not called different."""
+
+NOTHING_LEARNT = 0.95
+"""Relative errors from here on are those of a constant."""
+
+SAMPLES = {
+    "generated": "Published data are not ours: the samples are redrawn.",
+    "original": "Ours are on the published files too.",
+}
+"""By the origin of our data, how they compare with the published ones."""
+
+
+def headline(page: Page, rows: Sequence[tables.Summary], own: str | None) -> None:
+    """The spec's `own` run against those it is compared with; of a sweep, or without that run, the lowest error."""
+    whole = "Every error here" if len(rows) > 1 else "This error"
+    note = (
+        f" {whole} is about 1: no better than predicting the mean." if min(map(_error, rows)) >= NOTHING_LEARNT else ""
+    )
+    if own is None or len(rows) < 2 or rows[0].label != own:
+        best = min(rows, key=_error)
+        several = f"The lowest of {len(rows)} settings, picked by this very error; " if len(rows) > 1 else ""
+        detail = f"{several}mean over the test set and {len(best.seeds)} seed{'s' * (len(best.seeds) > 1)}."
+        page.headline(f"{best.label}: relative L2 error {number(_error(best))}", detail[0].upper() + detail[1:] + note)
+        return
+    first, nearest = rows[1], min(rows[1:], key=_error)
+    errors = f"Relative L2 error {number(_error(rows[0]))} against {number(_error(first))}."
+    sizes = f"Parameters (real numbers): {rows[0].parameters['real']:,} against {first.parameters['real']:,}"
+    if nearest is first:
+        detail = f"{errors} {sizes}."
+    else:
+        detail = (
+            f"{errors} The best of the others, {nearest.label}, has {number(_error(nearest))}: "
+            f"{_times(rows[0], nearest, 'ours is')} that. {sizes} and {nearest.parameters['real']:,}."
+        )
+    page.headline(f"{rows[0].label}: {_times(rows[0], first, 'error')} {first.label}", detail + note)
+
+
+def _error(row: tables.Summary) -> float:
+    return row.metrics["rel_l2"].mean
+
+
+def _times(own: tables.Summary, other: tables.Summary, subject: str) -> str:
+    """How much lower or higher the error of `own` is, in words; `subject` stands before a number."""
+    factor = _error(other) / _error(own)
+    if max(factor, 1 / factor) < ALIKE:
+        return "no clear difference from"
+    digits = 1 if max(factor, 1 / factor) >= 1.2 else 2
+    words = f"{factor:.{digits}f} times lower" if factor >= 1 else f"{1 / factor:.{digits}f} times higher"
+    return f"{subject} {words} than"
+
+
+def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary]) -> None:
+    """The test error of each model, drawn and in numbers, and what cannot be compared."""
+    page.section("Test errors")
+    several = any(len(row.seeds) > 1 for row in rows)
+    seeds = " Large marks and lines: mean and standard deviation over seeds; small dots: the seeds." if several else ""
+    page.figure(
+        figures.error_dots(rows),
+        f"Relative L2 error on the test set, mean over its samples; further left is better (log scale).{seeds}",
+    )
+    page.table(*tables.comparison_rows(results))
+    spread = "Errors are mean ± sample standard deviation over seeds. " if several else ""
+    page.text(
+        f"{spread}MSE is in physical units. Parameters: complex weights are counted as two real numbers, or once. "
+        f"Seconds are those of training one run{', means over runs measured alike' * several}."
+    )
+    if note := _different_devices(results):
+        page.text(note)
+    if diverged := results.get("diverged"):
+        lines = [f"- {run['label']}, seed {run['seed']}: {run['reason']}" for run in diverged]
+        page.text("\n".join(("Diverged, and left out:\n", *lines)))
+
+
+def _different_devices(results: Mapping[str, Any]) -> str:
+    """Where runs were timed on different devices or with different numbers of threads: which; else nothing."""
+    devices: dict[str, list[str]] = {}
+    for run in results["runs"]:
+        labels = devices.setdefault(run.get("device", results["device"]), [])
+        labels += [] if run["label"] in labels else [run["label"]]
+    if len(devices) < 2:
+        return ""
+    lines = "".join(f"\n- {device}: {'; '.join(labels)}" for device, labels in devices.items())
+    return f"Seconds in this table are not comparable: devices or numbers of threads differ.\n{lines}"
+
+
+def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
+    """Single steps, rollouts, and bands of wavenumbers."""
+    names = {
+        "one_step_rel_l2": "one step, rel. L2",
+        "one_step_mse": "one step, MSE",
+        "rollout": "rollout, mean rel. L2 of a frame",
+        "rel_l2_low": "low |k|",
+        "rel_l2_medium": "medium |k|",
+        "rel_l2_high": "high |k|",
+    }
+    shown = {key: name for key, name in names.items() if key in rows[0].metrics}
+    cells = [[row.label, *(tables.metric_cell(row, key) for key in shown)] for row in rows]
+    page.table(["model", *shown.values()], cells)
+    page.text(
+        "One step: each frame from the true ones before it. The rel. L2 above is of all frames of a rollout together. "
+        "Bands are the parts of these frames with |k| up to 4, from 5 to 12, and above; a band in which the truth has "
+        "next to nothing is left out."
+    )
+
+
+def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: float) -> None:
+    """Error by step, what a longer rollout does, and spectra, of one run of each label.
+
+    `start` is the time of the first predicted frame, `bound` how often the largest square of the truth one may have.
+    """
+    words = rollouts.in_words(next(iter(records.values())))
+    square = f"{words['square']} {words['formula']}"
+    page.figure(
+        rollouts.error_by_step(records, start),
+        f"Left: error of each predicted frame. Right: {square} of each frame, rolled on to twice the horizon; the "
+        "truth as far as it is known. Means over the test set.",
+    )
+    header, cells = _past_rows(records)
+    page.table(header, cells)
+    last = max(len(record["rel_l2_per_step"]) + len(record["later_rel_l2"]) for record in records.values())
+    known = f" Last known: the last frame whose truth is known, t = {start + last - 1}." if len(header) > 6 else ""
+    page.text(
+        "Steps: frames predicted, twice the horizon. Finite: test samples whose predicted frames are all finite. "
+        f"Bounded: those whose {square} also stays below {bound:g} times the largest of all true frames; one that "
+        f"fades away is bounded.{known}"
+    )
+    page.figure(
+        rollouts.spectra(records),
+        "The last frame of the horizon by shells of wavenumbers, means over the test set. Shell s holds the waves with "
+        "|k| from s − 1/2 to s + 1/2, k in waves per side of the domain. Left: what a shell holds; all shells "
+        f"together are {words['sum']}. Right: the error of a shell relative to the truth in it.",
+    )
+
+
+def _past_rows(records: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """What becomes of rollouts that go on to twice their horizon."""
+    header = ["model", "steps", "finite", "bounded", "rel. L2, first step", "last of the horizon"]
+    further = any(record["later_rel_l2"] for record in records.values())
+    rows = []
+    for label, record in records.items():
+        past, errors = record["past"], record["rel_l2_per_step"]
+        shares = [f"{100 * past[key]:.0f} %" for key in ("finite", "bounded")]
+        last = [number([*errors, *record["later_rel_l2"]][-1])] if further else []
+        rows.append([label, str(past["steps"]), *shares, number(errors[0]), number(errors[-1]), *last])
+    return [*header, *(["last known"] if further else [])], rows
+
+
+def other_resolutions(
+    page: Page, records: Sequence[tuple[str, Mapping[str, Any]]], among: Sequence[str], other: Mapping[int, str]
+) -> None:
+    """Errors on grids that the runs were not trained on: labels of runs with what `resolution.json` holds of each.
+
+    `among` are all labels of the study; `other` says, by resolution, why errors there are not of the same functions.
+    """
+    curves, trained = curves_of(records)
+    page.section("On other grids")
+    page.figure(
+        error_against_resolution(curves, trained, among),
+        "The trained networks, as they are, on the test functions sampled on other grids. Larger marks: the grid of "
+        "training; bands: one standard deviation over seeds.",
+    )
+    page.table(*resolution_rows(curves, trained))
+    for reason in dict.fromkeys(other.values()):
+        told = ", ".join(str(n) for n, found in other.items() if found == reason)
+        page.text(f"Errors at resolution {told} are against other functions: {reason}.")
+
+
+def one_frame_table(page: Page, rows: Sequence[tables.Summary], viscosity: float, origin: str) -> None:
+    """Ours beside the published flows of one frame to the next."""
+    page.section("Beside the published numbers")
+    page.text(" ".join(filter(None, (published.navier_stokes_source("one_frame"), SAMPLES.get(origin)))))
+    measured = ("one_step_mse", "one_step_rel_l2", "rollout")
+    cells = [[f"{row.label} (ours)", *(tables.metric_cell(row, key) for key in measured)] for row in rows]
+    for row in published.navier_stokes_one_frame(viscosity):
+        values = [row[key] for key in ("mse", "rel_l2", "rollout")]
+        cells.append([row["label"], *(tables.MISSING if v is None else number(v, 2) for v in values)])
+    page.table(["model", "MSE, one step", "rel. L2, one step", "rollout"], cells)
+
+
+def main_table(page: Page, rows: Sequence[tables.Summary], benchmark: str, origin: str) -> None:
+    """Ours beside a column of the published main table."""
+    page.section("Beside the published numbers")
+    page.text(" ".join(filter(None, (published.main_table_source(benchmark), SAMPLES.get(origin)))))
+    cells = [[f"{row.label} (ours)", tables.metric_cell(row, "rel_l2")] for row in rows]
+    cells += [[label, f"{value:.4f}"] for label, value in published.main_table(benchmark).items()]
+    page.table(["model", "rel. L2"], cells)

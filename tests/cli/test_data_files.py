@@ -1,0 +1,200 @@
+"""Specs whose data are files: arrays and trajectories of the user's own, and the published files of benchmarks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+from typer.testing import Result
+
+import hofno as library
+from hofno.data.store import generate
+from hofno.errors import DataError, SpecError
+from hofno.geometry import Grid, Mesh, Points
+from hofno.problems import problem
+from hofno.problems.darcy import FILES
+
+Hofno = Callable[..., Result]
+Refused = Callable[..., str]
+
+SPEC = """
+label = "HO-FNO"
+
+[data]
+{data}
+
+[model]
+{model}
+
+[train]
+epochs = 2
+batch_size = 8
+"""
+ON_GRIDS = 'name = "hofno"\nmodes = [3, 3]\nwidth = 8\ndepth = 1\norder = 2'
+AT_POINTS = 'name = "pointho"\nwidth = 8\ndepth = 1\norder = 2\nheads = 2\ntokens = 4'
+
+
+def drawn(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).normal(size=shape)
+
+
+@pytest.fixture
+def arrays(folder: Path) -> Path:
+    """Files on a grid of 8 x 10 and at 12 points, and frames."""
+    for name, shape in {"x": (30, 2, 8, 10), "y": (30, 1, 8, 10), "mesh": (2, 8, 10), "frames": (20, 7, 8, 8)}.items():
+        np.save(folder / f"{name}.npy", drawn(*shape).astype(np.float32))
+    np.save(folder / "places.npy", np.random.default_rng(0).random((30, 2, 12)))
+    np.save(folder / "stress.npy", drawn(30, 1, 12))
+    np.save(folder / "known.npy", (np.arange(12) < np.arange(30)[:, None] % 9 + 3).astype(np.int8))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("data", "model", "kind", "channels"),
+    [
+        ('x = "x.npy"\ny = "y.npy"', ON_GRIDS, Grid, (2, 1)),
+        ('x = "x.npy"\ny = "y.npy"\nperiodic = true', ON_GRIDS, Grid, (2, 1)),
+        ('x = "x.npy"\ny = "y.npy"\ncoords = "mesh.npy"', ON_GRIDS, Mesh, (4, 1)),
+        ('y = "stress.npy"\ncoords = "places.npy"', AT_POINTS, Points, (0, 1)),
+        ('y = "stress.npy"\ncoords = "places.npy"\nmask = "known.npy"', AT_POINTS, Points, (0, 1)),
+    ],
+)
+def test_a_study_of_own_arrays(
+    arrays: Path, hofno: Hofno, data: str, model: str, kind: type, channels: tuple[int, int]
+) -> None:
+    (arrays / "own.toml").write_text(SPEC.format(data=f'problem = "arrays"\n{data}', model=model))
+    shown = hofno("show", "own.toml")
+    assert shown.exit_code == 0, shown.output
+    assert "24 training, 3 validation, 3 test" in shown.stdout
+    result = hofno("run", "own.toml", "--out", "study")
+    assert result.exit_code == 0, result.output
+    results = json.loads((arrays / "study" / "results.json").read_text())
+    assert (results["origin"], results["problem"]) == ("user", "arrays")
+    parameters = results["spec"]["data"]
+    made = problem("arrays", {key: value for key, value in parameters.items() if key != "problem"})
+    assert isinstance(made.grid_geometry, kind)
+    assert made.channels == channels
+    (run,) = (arrays / "study" / "runs").iterdir()
+    assert hofno("evaluate", run).exit_code == 0
+    stored = hofno("generate", "own.toml").stdout
+    assert stored.splitlines()[-1].startswith("read from ")
+    assert "y.npy" in stored or "stress.npy" in stored
+
+
+def test_the_dataset_is_that_of_from_arrays(arrays: Path) -> None:
+    x, y = np.load(arrays / "x.npy"), np.load(arrays / "y.npy")
+    found = generate("arrays", x="x.npy", y="y.npy", train=20, valid=5, test=5, seed=3)
+    expected = library.from_arrays(x, y, split=(20, 5, 5), seed=3)
+    for name in ("train", "valid", "test"):
+        assert getattr(found, name).x.equal(getattr(expected, name).x)
+        assert getattr(found, name).y.equal(getattr(expected, name).y)
+    in_order = generate("arrays", x="x.npy", y="y.npy", shuffle=False)
+    np.testing.assert_array_equal(in_order.test.x, x[27:])
+    files = in_order.stamp["files"]
+    assert files["x"]["bytes"] == (arrays / "x.npy").stat().st_size
+    assert found.origin == "user"
+
+
+def test_own_trajectories(arrays: Path, hofno: Hofno) -> None:
+    data = 'problem = "trajectories"\nframes = "frames.npy"\nhistory = 2\nhorizon = 3'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    result = hofno("run", "own.toml", "--out", "study")
+    assert result.exit_code == 0, result.output
+    (run,) = json.loads((arrays / "study" / "results.json").read_text())["runs"]
+    assert len(run["rollout"]["rel_l2_per_step"]) == 3
+    found = generate("trajectories", frames="frames.npy", history=2, horizon=3)
+    expected = library.from_trajectories(np.load("frames.npy"), history=2, horizon=3, split=(16, 2, 2))
+    assert found.test.y.equal(expected.test.y)
+    assert found.rollout == expected.rollout
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"x": "x.npy"}, "arrays.y: Field required"),
+        ({"y": "y.npy"}, "x is missing: give the file of the inputs"),
+        ({"x": "x.npy", "y": "none.npy"}, "none.npy is missing; check the path"),
+        ({"x": "x.npy", "y": "tiny.toml"}, "tiny.toml could not be read .* write it with numpy.save"),
+        ({"x": "x.npy", "y": "words.npy"}, "words.npy must hold real numbers"),
+        ({"x": "x.npy", "y": "stress.npy"}, "as many samples on one grid"),
+        ({"x": "x.npy", "y": "known.npy"}, r"a single channel needs its axis: y\[:, None\]"),
+        ({"x": "x.npy", "y": "y.npy", "coords": "places.npy"}, r"coords must end in the grid of y, \(8, 10\)"),
+        ({"x": "x.npy", "y": "y.npy", "coords": "mesh.npy", "periodic": True}, "with coords, leave it out"),
+        ({"x": "x.npy", "y": "y.npy", "train": 29}, "holds 30 samples; train=29, valid=3 and test=3 must fit"),
+        ({"x": "x.npy", "y": "y.npy", "resolution": 8}, "has no parameter 'resolution'"),
+    ],
+)
+def test_arrays_that_cannot_be(arrays: Path, given: dict[str, Any], message: str) -> None:
+    np.save(arrays / "words.npy", np.array(["a", "b"]))
+    with pytest.raises(SpecError, match=message):
+        problem("arrays", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"frames": "known.npy"}, r"must be \(n, times, \*grid\)"),
+        ({"frames": "frames.npy", "history": 7}, "holds 7 frames; got history=7, start=7, horizon=0"),
+        ({"frames": "frames.npy", "start": 5, "horizon": 3}, "holds 7 frames; got history=1, start=5, horizon=3"),
+    ],
+)
+def test_trajectories_that_cannot_be(arrays: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        problem("trajectories", given)
+
+
+def test_published_trajectories_in_a_spec(folder: Path, hofno: Hofno, refused: Refused) -> None:
+    u = drawn(24, 8, 8, 6)
+    scipy.io.savemat(folder / "flow.mat", {"u": u - u.mean((1, 2), keepdims=True)})
+    data = 'problem = "navier_stokes"\nsamples = 24\nframes = 6\nresolution = 8\nhistory = 2\nfiles = "flow.mat"'
+    (folder / "flow.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    result = hofno("run", "flow.toml", "--out", "study")
+    assert result.exit_code == 0, result.output
+    assert json.loads((folder / "study" / "results.json").read_text())["origin"] == "original"
+    found = generate("navier_stokes", samples=24, frames=6, resolution=8, history=2, files="flow.mat")
+    expected = library.read("navier_stokes", "flow.mat", history=2)
+    assert [len(part) for part in (found.train, found.valid, found.test)] == [18, 2, 4]
+    assert found.test.y.equal(expected.test.y)
+    assert found.train.x.equal(expected.train.x)
+    assert "train + valid + test samples, here 20 + 2 + 4" in refused("show", "flow.toml", "--set", "data.train=20")
+    told = refused("generate", "flow.toml", "--set", "data.resolution=16")
+    assert "have 8 x 8 points and the spec describes 16 x 16" in told
+
+
+def test_published_files_of_a_steady_problem(folder: Path) -> None:
+    for file in FILES:
+        coefficient = np.where(drawn(206, 7, 7) > 0, 12.0, 3.0)
+        scipy.io.savemat(folder / file, {"coeff": coefficient, "sol": drawn(206, 7, 7)})
+    given: dict[str, Any] = {"resolution": 4, "solver_resolution": 7, "train": 6, "valid": 2, "test": 3}
+    found = generate("darcy", files=str(folder), store=folder / "store", **given)
+    expected = library.read("darcy", folder, resolution=4, train=6, valid=2, test=3)
+    assert found.origin == "original"
+    assert found.train.x.equal(expected.train.x)
+    assert torch.equal(found.test.y, expected.test.y)
+    assert not (folder / "store").exists()
+    with pytest.raises(DataError, match="1 to 1 channels and the spec describes 1 to 2"):
+        _with_other_channels(given, folder)
+
+
+def _with_other_channels(given: dict[str, Any], folder: Path) -> None:
+    from hofno.data.files import dataset_of_files
+    from hofno.problems.darcy import Darcy
+
+    class Two(Darcy):
+        @property
+        def channels(self) -> tuple[int, int]:
+            return 1, 2
+
+    dataset_of_files(Two(files=str(folder), **given))
+
+
+def test_generated_data_are_found_as_before() -> None:
+    """`files` is no part of what tells stored data apart unless it is given."""
+    assert "files" not in problem("darcy", {}).parameters()
+    assert "files" not in problem("navier_stokes", {}).identity()
