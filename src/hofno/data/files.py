@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from hofno.data.arrays import from_arrays
 from hofno.data.dataset import Dataset
 from hofno.data.read import options_of, read
 from hofno.data.series import from_trajectories
 from hofno.errors import DataError
 from hofno.problems.base import Problem, Published
-from hofno.problems.npyfile import open_npy
-from hofno.problems.own import OwnArrays, OwnTrajectories
+from hofno.problems.own import OwnArrays, OwnTrajectories, open_array
 
 
 def dataset_of_files(made: Problem) -> Dataset:
     """The dataset of a problem that has `sources`."""
     if isinstance(made, Published):
         return _published(made)
-    found = {name: _values(file) for name, file in made.sources.items()}
+    found = {name: open_array(file) for name, file in made.sources.items()}
     if isinstance(made, OwnArrays):
         x, y, coords, mask = (found.get(name) for name in ("x", "y", "coords", "mask"))
         seed = made.seed if made.shuffle else None
@@ -58,10 +55,6 @@ def _published(made: Published) -> Dataset:
             f"{made.channels[0]} to {made.channels[1]}; leave out the parameters that change them"
         )
     return data
-
-
-def _values(file: str) -> np.ndarray:
-    return open_npy(Path(file), kinds="fiub", remedy="write it with numpy.save")
 
 
 def _stamp(file: str) -> dict[str, object]:

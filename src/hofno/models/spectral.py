@@ -150,6 +150,9 @@ class HOFNO(nn.Module):
 class FNO(HOFNO):
     """Fourier Neural Operator: the same network with spectral convolutions of order 1.
 
+    Its block is that of `HOFNO`, the "FNO with modern backbone" of the published tables; the original one has
+    backbone="classic" and weights="dense".
+
     Arguments as for `HOFNO`, without `order`, `factors` and `dealias`, which mean nothing without a product.
     """
 

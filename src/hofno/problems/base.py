@@ -150,6 +150,26 @@ class Problem(BaseModel):
         return self.model_dump()
 
 
+class InTime(Problem):
+    """A problem whose model takes frames to the next one."""
+
+    history: int = Field(1, ge=1, description="frames the model takes to predict the next one")
+    start: int = Field(0, ge=0, description="first frame predicted in validation and test; 0: right after the history")
+    horizon: int = Field(0, ge=0, description="frames predicted in validation and test; 0: all that follow start")
+
+    @property
+    def rollout(self) -> Rollout:
+        return Rollout(self.history, self.horizon)
+
+    @property
+    def channels(self) -> tuple[int, int]:
+        return self.history, 1
+
+    @property
+    def windows(self) -> int:
+        return self.start + self.horizon - self.history
+
+
 class Published(Problem):
     """A benchmark whose published files can be read in place of data that are generated."""
 

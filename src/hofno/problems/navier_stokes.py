@@ -31,7 +31,7 @@ from torch import Tensor
 from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import SEEDS, Progress, Published, Rollout, Trajectories, ignore_progress
+from hofno.problems.base import SEEDS, InTime, Progress, Published, Trajectories, ignore_progress
 from hofno.problems.groups import too_little_memory
 from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
 from hofno.problems.symmetry import Symmetry, driven_flow
@@ -282,7 +282,7 @@ class NavierStokesFlow(BaseModel):
         return frames
 
 
-class NavierStokes(Published):
+class NavierStokes(InTime, Published):
     """Frames of a forced flow to the frames that follow."""
 
     name: ClassVar[str] = NavierStokesFlow.name
@@ -299,8 +299,6 @@ class NavierStokes(Published):
     solver_resolution: int = Field(256, ge=4, description="points on each axis while solving")
     frames: int = Field(20, ge=2, description="frames, at t = 1, 2, ...")
     history: int = Field(10, ge=1, description="frames the model takes to predict the next one")
-    start: int = Field(0, ge=0, description="first frame predicted in validation and test; 0: right after the history")
-    horizon: int = Field(0, ge=0, description="frames predicted in validation and test; 0: all that follow start")
     step: float = Field(5e-3, gt=0, le=1, description="largest time step of the solver")
     precision: Literal["float64", "float32"] = Field("float64", description="arithmetic of the solver")
 
@@ -362,20 +360,8 @@ class NavierStokes(Published):
         return Grid(shape=(self.resolution, self.resolution), periodic=True)
 
     @property
-    def rollout(self) -> Rollout:
-        return Rollout(self.history, self.horizon)
-
-    @property
     def symmetry(self) -> Symmetry:
         return driven_flow()
-
-    @property
-    def channels(self) -> tuple[int, int]:
-        return self.history, 1
-
-    @property
-    def windows(self) -> int:
-        return self.start + self.horizon - self.history
 
     def memory_bytes(self) -> int:
         return 4 * (self.samples + self.valid) * self.frames * self.resolution**2

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from hofno.geometry import Geometry, Grid, Mesh, Points
-from hofno.problems.base import Origin, Problem, Rollout
+from hofno.problems.base import InTime, Origin, Problem
 from hofno.problems.npyfile import open_npy
 
 CARD = """Data of your own, read from NumPy files (`numpy.save`), in physical units.
@@ -105,7 +105,7 @@ class OwnArrays(Own):
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the arrays, from the heads of their files."""
-        return {name: _array(file).shape for name, file in self.sources.items()}
+        return {name: open_array(file).shape for name, file in self.sources.items()}
 
     @property
     def _grid(self) -> tuple[int, ...]:
@@ -129,7 +129,7 @@ class OwnArrays(Own):
     @cached_property
     def _box(self) -> Points:
         """Scattered points, in the box of all samples."""
-        places = _array(self.coords)
+        places = open_array(self.coords)
         axes = tuple(axis for axis in range(places.ndim) if axis != places.ndim - 2)
         low, high = places.min(axis=axes).tolist(), places.max(axis=axes).tolist()
         return Points(count=self._grid[0], low=tuple(low), high=tuple(high))
@@ -144,16 +144,13 @@ class OwnArrays(Own):
         return 4 * sum(self.counts) * fields * math.prod(self._grid)
 
 
-class OwnTrajectories(Own):
+class OwnTrajectories(Own, InTime):
     """Frames to the frames that follow, as `hofno.Dataset.from_trajectories` takes them."""
 
     name: ClassVar[str] = "trajectories"
     summary: ClassVar[str] = "Your own trajectories, frames to the next ones, from a .npy file"
 
     frames: str = Field(description="file of the frames, (n, times, *grid), evenly spaced in time")
-    history: int = Field(1, ge=1, description="frames the model takes to predict the next one")
-    start: int = Field(0, ge=0, description="first frame predicted in validation and test; 0: right after the history")
-    horizon: int = Field(0, ge=0, description="frames predicted in validation and test; 0: all that follow start")
 
     @model_validator(mode="after")
     def _possible(self) -> OwnTrajectories:
@@ -178,27 +175,16 @@ class OwnTrajectories(Own):
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        return _array(self.frames).shape
+        return open_array(self.frames).shape
 
     @property
     def grid_geometry(self) -> Grid:
         return Grid(shape=self.shape[2:], periodic=self.periodic)
 
-    @property
-    def rollout(self) -> Rollout:
-        return Rollout(self.history, self.horizon)
-
-    @property
-    def channels(self) -> tuple[int, int]:
-        return self.history, 1
-
-    @property
-    def windows(self) -> int:
-        return self.start + self.horizon - self.history
-
     def memory_bytes(self) -> int:
         return 4 * math.prod(self.shape)
 
 
-def _array(file: str) -> np.ndarray:
+def open_array(file: str) -> np.ndarray:
+    """An array of the user's own as it lies in its file."""
     return open_npy(Path(file), kinds="fiub", remedy="write it with numpy.save")
