@@ -25,6 +25,7 @@ from torch import nn
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
+from hofno.data.files import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import refuse_fixed_grid, score_on, strided
@@ -248,6 +249,12 @@ def evaluate_run(
 ) -> tuple[dict[str, Any], Scores]:
     """Score a finished run on its test split and write `evaluation.json`."""
     surrogate = surrogate or load(path, spec.device)
+    if changed := changed_files(surrogate.stamp.get("data"), data.stamp):
+        warnings.warn(
+            f"{', '.join(changed)} changed since the run was trained: its test samples may be others, and some of them "
+            "trained on",
+            stacklevel=2,
+        )
     scores = score(surrogate, data.test)
     history = read_history(path)
     metrics, in_time = scores.means(), {}

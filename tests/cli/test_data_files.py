@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,21 @@ def test_the_dataset_is_that_of_from_arrays(arrays: Path) -> None:
     files = in_order.stamp["files"]
     assert files["x"]["bytes"] == (arrays / "x.npy").stat().st_size
     assert found.origin == "user"
+
+
+def test_files_that_changed_are_told_of(arrays: Path, hofno: Hofno) -> None:
+    data = 'problem = "arrays"\nx = "x.npy"\ny = "y.npy"'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    (arrays / "x.npy").write_bytes((arrays / "x.npy").read_bytes())  # a copy is the same
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hofno("evaluate", "run").exit_code == 0
+    y = np.load(arrays / "y.npy")
+    y[-1, 0, -1, -1] += 1.0
+    np.save(arrays / "y.npy", y)
+    with pytest.warns(UserWarning, match="y.npy changed since the run was trained"):
+        assert hofno("evaluate", "run").exit_code == 0
 
 
 def test_own_trajectories(arrays: Path, hofno: Hofno) -> None:

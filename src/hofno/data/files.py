@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from hofno.data.series import from_trajectories
 from hofno.errors import DataError
 from hofno.problems.base import Problem, Published
 from hofno.problems.own import OwnArrays, OwnTrajectories, open_array
+
+END = 2**20  # bytes at each end of a file that its stamp knows
 
 
 def dataset_of_files(made: Problem) -> Dataset:
@@ -58,9 +62,21 @@ def _published(made: Published) -> Dataset:
 
 
 def _stamp(file: str) -> dict[str, object]:
-    """What tells a file from a changed one of the same name."""
-    found = Path(file).stat()
-    return {"name": Path(file).name, "bytes": found.st_size, "changed": int(found.st_mtime)}
+    """What tells a file from a changed one of the same name, a copy of it not: its size, and a hash of its two ends."""
+    with Path(file).open("rb") as opened:
+        head = opened.read(END)
+        size = opened.seek(0, os.SEEK_END)
+        opened.seek(max(0, size - END))
+        ends = hashlib.sha256(head + opened.read(END)).hexdigest()
+    return {"name": Path(file).name, "bytes": size, "sha256_of_ends": ends}
+
+
+def changed_files(before: object, now: object) -> list[str]:
+    """Names of the user's own files that are not what they were, by two stamps of data."""
+    were, are = (stamp.get("files") if isinstance(stamp, dict) else None for stamp in (before, now))
+    if not isinstance(were, dict) or not isinstance(are, dict):
+        return []
+    return [str(were[part].get("name", part)) for part in were if part in are and were[part] != are[part]]
 
 
 def _by(shape: tuple[int, ...]) -> str:
