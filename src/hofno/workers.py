@@ -18,6 +18,9 @@ from typing import Any
 
 from hofno.errors import HofnoError
 
+LESS_TO_MEASURE = "lower --batch or choose a smaller --shape"
+"""What helps where a benchmark finds too little memory."""
+
 
 def share(
     work: Callable[[Any], Any],
@@ -69,7 +72,7 @@ def share(
             process.join()
 
 
-def alone(work: Callable[[Any], Any], task: Any, remedy: str = "lower --batch or choose a smaller --shape") -> Any:
+def alone(work: Callable[[Any], Any], task: Any, remedy: str = LESS_TO_MEASURE) -> Any:
     """`work(task)` in a new process, which ends with it, as `hofno bench` measures."""
     results: list[Any] = []
     share(work, [task], 1, lambda _, result: results.append(result), remedy)

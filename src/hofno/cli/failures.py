@@ -20,12 +20,13 @@ WRONG = 2
 INTERRUPTED = 130
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _MEMORY = "use fewer samples, a smaller train.batch_size, or a smaller model, and run again"
-_BENCH_MEMORY = "lower --batch or choose a smaller --shape"
 
 
 def explain(error: BaseException, command: str | None = None) -> tuple[str, int] | None:
     """The line and exit code of an error that is told in one line; None for a fault of the program."""
-    remedy = _BENCH_MEMORY if command == "bench" else _MEMORY
+    from hofno.workers import LESS_TO_MEASURE
+
+    remedy = LESS_TO_MEASURE if command == "bench" else _MEMORY
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", INTERRUPTED
     if isinstance(error, HofnoError):

@@ -103,7 +103,7 @@ def run(
     parts that were run on several machines are put together by --results.
     """
     from hofno.report.page import check_page_folder
-    from hofno.study import check_study_folder, chosen_members, gather, refuse_diverged, run_study
+    from hofno.study import check_study_folder, gather, refuse_diverged, run_study
     from hofno.study_report import write_report
     from hofno.study_results import check_mergeable, merge_into
     from hofno.train.loop import Interrupted
@@ -111,7 +111,6 @@ def run(
 
     settle_threads(threads)
     read = load_spec(spec, settings)
-    chosen_members(read, only or ())
     check_study_folder(out, read)
     check_page_folder(out)
     if results is not None:

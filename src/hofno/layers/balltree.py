@@ -61,6 +61,11 @@ def marks(places: Tensor, mask: Tensor | None, most: int) -> Tensor:
     return ((at - low) / torch.where(extent > 0, extent, 1.0) * most).round()
 
 
+def splits_of(number: int, ball: int) -> int:
+    """How often a set of points is split until no part has more than `ball` of them."""
+    return (-(-number // ball) - 1).bit_length()
+
+
 @torch.no_grad()
 def ball_tree(places: Tensor, ball: int, mask: Tensor | None = None, levels: int = 0) -> Slots:
     """Slots of the points (b, N, d) in balls of at most `ball` of them.
@@ -73,8 +78,7 @@ def ball_tree(places: Tensor, ball: int, mask: Tensor | None = None, levels: int
     """
     batch, number, _ = places.shape
     places = marks(places, mask, MOST)
-    while ball << levels < number:
-        levels += 1
+    levels = max(levels, splits_of(number, ball))
     size = ball if mask is not None else -(-number >> levels)
     slots = torch.arange(size << levels, device=places.device)
     source = slots.clamp_max(number - 1).expand(batch, -1).unsqueeze(1)  # (b, sets, slots of each)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hofno.layers.balltree import ball_tree, marks, take
+from hofno.layers.balltree import ball_tree, marks, splits_of, take
 
 TILE = 2**24  # pairs whose distances are known at a time
 MOST = 2**20  # of the numbers by which positions are compared: a squared distance and a point are one integer
@@ -76,9 +76,8 @@ def _among_near(at: Tensor, k: int) -> Tensor:
 
     None is further away than the k-th in a point's own leaf, so that boxes beyond that need not be looked at.
     """
-    number, ball, leaves = len(at), max(LEAF, 2 * k + 2), 1
-    while ball * leaves < number:
-        leaves *= 2
+    number, ball = len(at), max(LEAF, 2 * k + 2)
+    leaves = 1 << splits_of(number, ball)
     slots = ball_tree(at.double().unsqueeze(0), ball)
     source = slots.source[0].view(leaves, -1)  # (L, S)
     filled = torch.ones_like(source, dtype=torch.bool) if slots.filled is None else slots.filled[0].view(leaves, -1)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from hofno.errors import SpecError
 from hofno.geometry import Coordinates, cached_coordinates
 from hofno.layers.balls import BallBlock, Balls, Coarsen, Refine, balls_of, centres, offsets_from_centres
-from hofno.layers.balltree import ball_tree, kept, take, turn
+from hofno.layers.balltree import ball_tree, kept, splits_of, take, turn
 from hofno.layers.fields import at_least
 from hofno.layers.neighbours import Messages, nearest
 from hofno.layers.parts import MLP
@@ -197,8 +197,8 @@ class Erwin(TokenModel):
         else:  # down to single points, and at least one on the coarsest cloud
             slots = ball_tree(places, 1, mask, len(self.ups) * (self.stride.bit_length() - 1))
         at, filled = take(places, slots.source), slots.filled
-        number = 1 if self.stride > 1 else -(-places.shape[1] // self.ball)
-        levels = [self.level(at, filled, at.shape[1] >> (number - 1).bit_length())]
+        splits = 0 if self.stride > 1 else splits_of(places.shape[1], self.ball)
+        levels = [self.level(at, filled, at.shape[1] >> splits)]
         for _ in self.ups:
             if self.stride > 1:
                 at = centres(at, self.stride, filled).flatten(1, 2)

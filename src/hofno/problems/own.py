@@ -124,15 +124,10 @@ class OwnArrays(Own):
     def grid_geometry(self) -> Geometry:
         if not self.coords:
             return Grid(shape=self._grid, periodic=self.periodic)
-        return self._box if self._scattered else Mesh(shape=self._grid)
-
-    @cached_property
-    def _box(self) -> Points:
-        """Scattered points, in the box of all samples."""
-        places = open_array(self.coords)
-        axes = tuple(axis for axis in range(places.ndim) if axis != places.ndim - 2)
-        low, high = places.min(axis=axes).tolist(), places.max(axis=axes).tolist()
-        return Points(count=self._grid[0], low=tuple(low), high=tuple(high))
+        if not self._scattered:
+            return Mesh(shape=self._grid)
+        # the box of the points themselves is known once they are read; models see any as the unit cube
+        return Points(count=self._grid[0], low=(0.0,) * self._places, high=(1.0,) * self._places)
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -281,9 +281,11 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device) -> None:
     places = places if split.mask is None else (*places, split.mask)
     training = model.training
     model.eval()  # a look at it changes nothing: no running means, no random numbers
-    with torch.no_grad():
-        out = model(split.x.to(device), *(part.to(device) for part in places))
-    model.train(training)
+    try:
+        with torch.no_grad():
+            out = model(split.x.to(device), *(part.to(device) for part in places))
+    finally:
+        model.train(training)
     expected = (1, out_channels, *split.y.shape[2:])
     if out.shape != expected:
         raise ShapeError(
