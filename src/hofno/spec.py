@@ -61,9 +61,10 @@ class TrainSpec(Section):
 
     epochs: int = Field(100, ge=1, description="passes over the training set")
     batch_size: int = Field(20, ge=1, description="samples in a step; the last, smaller batch of an epoch is used too")
-    loss: Literal["rel_l2", "mse", "mae", "rel_l2_gradient"] = Field(
+    loss: Literal["rel_l2", "mse", "mae", "rmse", "rel_l2_gradient"] = Field(
         "rel_l2",
-        description="relative L2 error in physical units; squared or absolute one, standardised; rel_l2 with gradients",
+        description="relative L2 error in physical units; mean square, mean absolute one, or root of the mean square "
+        "of each sample, standardised; rel_l2 with gradients",
     )
     optimiser: Literal["adamw", "muon", "soap"] = Field(
         "adamw", description="muon, soap: matrices of the blocks by Muon or SOAP, the rest by AdamW"

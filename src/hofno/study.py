@@ -41,6 +41,8 @@ from hofno.train.state import device_name
 from hofno.versions import versions
 from hofno.workers import share
 
+RESOLUTION = "resolution.json"
+"""What `hofno evaluate --resolution` writes to the folder of a run."""
 NAME_AT_MOST = 60
 """Letters of a run's label in the name of its folder."""
 
@@ -58,12 +60,28 @@ def member_folder(out: Path, spec: Spec) -> Path:
 def read_member(spec: Spec, out: Path) -> dict[str, Any] | None:
     """What was measured of a member; None while it is not done."""
     path = member_folder(out, spec)
-    evaluation = path / "evaluation.json"
-    if evaluation.exists() and is_finished(path):
-        record = storage.read_json(evaluation)
-        if record.get("spec_hash") == spec.run_hash:
-            return {key: value for key, value in record.items() if key != "per_sample"}
-    return None
+    if not is_finished(path) or (record := _own_record(path / "evaluation.json", spec)) is None:
+        return None
+    kept = {key: value for key, value in record.items() if key != "per_sample"}
+    elsewhere = read_resolutions(spec, out)
+    return {**kept, "resolutions": means_by_resolution(elsewhere)} if elsewhere else kept
+
+
+def read_resolutions(spec: Spec, out: Path) -> dict[str, Any] | None:
+    """What was measured of a member on other grids; None if nothing was."""
+    return _own_record(member_folder(out, spec) / RESOLUTION, spec)
+
+
+def means_by_resolution(record: dict[str, Any]) -> dict[str, Any]:
+    """What a results file tells of a run on other grids: `{trained_at, rel_l2: {points along each axis: mean}}`."""
+    means = {n: found["metrics"]["rel_l2"] for n, found in record["resolutions"].items()}
+    return {"trained_at": record["trained_at"], "rel_l2": means}
+
+
+def _own_record(file: Path, spec: Spec) -> dict[str, Any] | None:
+    """What a file of a run's folder holds, if it is of this run."""
+    record = storage.read_json(file) if file.exists() else {}
+    return record if record.get("spec_hash") == spec.run_hash else None
 
 
 def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> dict[str, Any]:

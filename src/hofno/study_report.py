@@ -29,14 +29,12 @@ from hofno.report.scenes import Scene, scene_of
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
 from hofno.storage.files import is_temporary
-from hofno.study import member_folder, name_of
+from hofno.study import member_folder, name_of, read_resolutions
 from hofno.surrogate import load
 
 SHOWN_AT_MOST = 6
 FILMED_AT_MOST = 3
 SAMPLE = 0
-RESOLUTION = "resolution.json"
-"""What `hofno evaluate --resolution` writes to the folder of a run."""
 
 ORIGINS = {
     "generated": "data generated here from the PDE",
@@ -288,10 +286,8 @@ def _resolutions(page: Page, out: Path, spec: Spec, labels: list[str]) -> None:
     """The members that were evaluated on other grids too."""
     records: list[tuple[str, dict[str, Any]]] = []
     for member, cell in spec.members():
-        file = member_folder(out, member) / RESOLUTION
-        if file.exists():
-            record = storage.read_json(file)
-            records += [(name_of(member, cell), record)] if record.get("spec_hash") == member.run_hash else []
+        if (record := read_resolutions(member, out)) is not None:
+            records.append((name_of(member, cell), record))
     if records:
         made = problem(spec.data.problem, spec.data.parameters)
         asked = sorted({int(n) for _, record in records for n in record["resolutions"]})

@@ -86,6 +86,14 @@ def test_a_study_is_one_figure(hofno: Hofno, darcy: Path, folder: Path) -> None:
     assert ["ho-fno" in title for title in titles] == [True, True, False, False], "in the order of the study"
     page = (folder / "study" / "report.md").read_text()
     assert "Curves and samples below are of one run of each model, with seed 0." in page
+    noted = {run["spec_hash"]: run["resolutions"] for run in storage.read_json(folder / "study/results.json")["runs"]}
+    for run in runs:
+        found = storage.read_json(run / "resolution.json")
+        means = {n: part["metrics"]["rel_l2"] for n, part in found["resolutions"].items()}
+        assert noted[found["spec_hash"]] == {"trained_at": 9, "rel_l2": means}
+    assert hofno("run", darcy, "--out", "study").exit_code == 0  # all is done already, and the results stay as they are
+    again = storage.read_json(folder / "study/results.json")["runs"]
+    assert {run["spec_hash"]: run["resolutions"] for run in again} == noted
 
 
 def test_a_figure_has_the_order_and_the_colours_of_the_report(hofno: Hofno, darcy: Path, folder: Path) -> None:

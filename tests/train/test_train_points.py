@@ -72,7 +72,7 @@ def test_the_loss_of_a_ragged_batch_is_that_of_its_samples() -> None:
     assert LOSSES["mse"](target, target, *targets.shaped(1)) == 0
 
 
-@pytest.mark.parametrize(("loss", "augment"), [("rel_l2", True), ("mse", True), ("mae", False)])
+@pytest.mark.parametrize(("loss", "augment"), [("rel_l2", True), ("mse", True), ("mae", False), ("rmse", True)])
 def test_training_does_not_depend_on_how_far_clouds_are_padded(loss: str, augment: bool) -> None:
     """The image has an offset in its targets, which must not come to places where no point is."""
     image = mirror(coords=Channels(signs=(-1, 1), offsets=(1.0, 0.0)), targets=Channels(signs=(-1,), offsets=(6.0,)))
@@ -107,6 +107,16 @@ def test_the_mean_square_of_a_ragged_batch_is_the_one_that_is_reported() -> None
     assert float(loss.detach()) == pytest.approx(evaluate(surrogate, data.train)["mse_standardised"], rel=1e-4)
 
 
+def test_the_root_of_the_mean_square_of_a_ragged_batch_is_over_points_that_are_there() -> None:
+    prediction = torch.tensor([[[1.0, 2.0, 2.0, 0.0]], [[3.0, 0.0, 0.0, 0.0]]], requires_grad=True)
+    target, share = torch.zeros(2, 1, 4), torch.tensor([0.75, 0.25])
+    loss = loss_of("rmse", prediction, target, torch.zeros(1), torch.ones(1), share)
+    assert float(loss.detach()) == pytest.approx((3**0.5 + 3) / 2)
+    (loss_of("rmse", prediction * 0, target, torch.zeros(1), torch.ones(1), share)).backward()
+    assert prediction.grad is not None
+    assert bool(prediction.grad.isfinite().all())
+
+
 def test_scores_are_means_over_points_that_are_there() -> None:
     data = ragged()
     surrogate = trained(data).surrogate
@@ -126,7 +136,7 @@ def test_it_learns() -> None:
     assert evaluate(run, data.test)["rel_l2"] < 0.1
 
 
-@pytest.mark.parametrize("loss", ["mse", "mae"])
+@pytest.mark.parametrize("loss", ["mse", "mae", "rmse"])
 def test_other_losses_and_reduced_precision(loss: str) -> None:
     run = trained(ragged(), loss=loss, precision="bf16", ema=0.9, compile=False)
     assert np.isfinite(run.history[-1]["train_loss"])

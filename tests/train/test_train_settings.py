@@ -67,7 +67,7 @@ def test_muon_lr_counts_only_with_muon(trained: Trained, weights_of: WeightsOf) 
     assert torch.equal(weights_of(trained()), weights_of(trained(muon_lr=0.1)))
 
 
-@pytest.mark.parametrize("name", ["mse", "mae", "rel_l2"])
+@pytest.mark.parametrize("name", ["mse", "mae", "rmse", "rel_l2"])
 def test_the_loss_is_what_it_is_called(data: Dataset, name: str) -> None:
     """The loss of the first step, from its definition in float64."""
     torch.manual_seed(0)
@@ -78,9 +78,10 @@ def test_the_loss_is_what_it_is_called(data: Dataset, name: str) -> None:
         inputs = (x - x.mean((0, 2, 3), keepdim=True)) / x.std((0, 2, 3), keepdim=True)
         error = model(inputs).double() - (y.double() - mean) / std
         physical = (error * std).flatten(1).norm(dim=1) / y.double().flatten(1).norm(dim=1)
-    expected = {"mse": error.square().mean(), "mae": error.abs().mean(), "rel_l2": physical.mean()}[name]
+    root = error.square().mean((1, 2, 3)).sqrt().mean()
+    every = {"mse": error.square().mean(), "mae": error.abs().mean(), "rmse": root, "rel_l2": physical.mean()}
     run = fit(model, data, epochs=1, batch_size=20, loss=name, device="cpu", progress=False)
-    assert run.history[0]["train_loss"] == pytest.approx(float(expected), rel=1e-4)
+    assert run.history[0]["train_loss"] == pytest.approx(float(every[name]), rel=1e-4)
 
 
 def test_the_last_small_batch_is_used(trained: Trained) -> None:

@@ -16,7 +16,8 @@ from hofno.cli.options import print_table, progress_on
 from hofno.errors import CheckpointError, SpecError
 from hofno.report.drawing import in_any_script
 from hofno.report.resolution import curves_of, error_against_resolution
-from hofno.study_report import RESOLUTION as FILE
+from hofno.study import RESOLUTION as FILE
+from hofno.study import means_by_resolution
 from hofno.study_results import check_results
 from hofno.surrogate import load
 from hofno.train.show import choose_show
@@ -58,6 +59,8 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
     own_files = f"{run / FILE}" if folders == [run] else f"{FILE} in the folder of each run, under {run / 'runs'}"
     typer.echo(f"numbers: {own_files}")
     if labels:
+        _note_in_results(run / "results.json", records)
+        typer.echo(f"means: {run / 'results.json'}")
         typer.echo(f"to have both in the study's report: hofno report {shlex.quote(str(run))}")
 
 
@@ -80,6 +83,15 @@ def _labels(run: Path) -> dict[str, str]:
     results = storage.read_json(file)
     check_results(results, str(file), of_runs={"spec_hash": str, "label": str})
     return {found["spec_hash"]: found["label"] for found in results["runs"]}
+
+
+def _note_in_results(file: Path, records: list[dict[str, Any]]) -> None:
+    """Write the mean errors of each run to the results of its study."""
+    results = storage.read_json(file)
+    found = {record["spec_hash"]: means_by_resolution(record) for record in records}
+    for run in results["runs"]:
+        run |= {"resolutions": found[run["spec_hash"]]} if run["spec_hash"] in found else {}
+    storage.write_json(file, results)
 
 
 def _in_order(folders: list[Path], labels: dict[str, str]) -> tuple[list[Path], list[Spec]]:

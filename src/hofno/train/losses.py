@@ -3,6 +3,7 @@
     rel_l2   mean_b ||p - y||_2 / ||y||_2 over channels and points, in physical units
     mse      mean_b of the mean over channels and points of (p - y)^2, in standardised units
     mae      mean_b of the mean over channels and points of |p - y|, in standardised units
+    rmse     mean_b of the root of the mean over channels and points of (p - y)^2, in standardised units
     rel_l2_gradient   rel_l2 of the field and 0.1 times that of its differences, see `hofno.train.gradient_loss`
 
 Predictions and targets come standardised; `std` and `mean` of the targets, broadcast against a sample, undo it where
@@ -48,9 +49,16 @@ def _mean(of: Callable[[Tensor], Tensor]) -> Loss:
     return loss
 
 
+def rmse(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, share: Tensor | float = 1.0) -> Tensor:
+    """By norms, whose gradient is 0 where there is no error."""
+    error = (prediction - target).flatten(1)
+    return (error.norm(dim=1) / (error.shape[1] * share) ** 0.5).mean()
+
+
 LOSSES: dict[str, Loss] = {
     "rel_l2": rel_l2,
     "rel_l2_gradient": rel_l2_gradient,
+    "rmse": rmse,
     **{name: _mean(of) for name, of in MEANS.items()},
 }
 
@@ -63,6 +71,8 @@ def loss_of(
     At the others both are 0 in physical units. Relative errors do not see those, and means are over the points that
     are there.
     """
+    if share is not None and loss == "rmse":
+        return rmse(prediction, target, mean, std, share)
     if share is None or loss not in MEANS:
         return LOSSES[loss](prediction, target, mean, std)
     return (MEANS[loss](prediction - target).flatten(1).mean(1) / share).mean()
