@@ -126,15 +126,38 @@ def higher_order(layer: HigherOrderSpectralConv, v: Tensor) -> Array:
     return np.stack([_one_sample(layer, sample) for sample in as_array(v)])
 
 
+def padded_points(points: Shape, padding: float, padded_by: str) -> Shape:
+    """Axis lengths with a fraction of the points, or of the length of n - 1 intervals, appended."""
+    if padded_by == "length" and padding > 0:
+        return tuple(max(n, round((n - 1) * (1 + padding))) for n in points)
+    return tuple(n + int(padding * n) for n in points)
+
+
+def share_inside(points: Shape, padded: Shape, padded_by: str) -> Array:
+    """How much of each point of the padded grid lies in the domain: 1, 0, and by length 1/2 at every end. (*n, 1)"""
+    share = np.ones((1,) * len(points))
+    for axis, (n, total) in enumerate(zip(points, padded, strict=True)):
+        along = (np.arange(total) < n).astype(float)
+        if padded_by == "length" and total > n:
+            along[0] = along[n - 1] = 0.5
+        share = share * along.reshape([-1 if a == axis else 1 for a in range(len(points))])
+    return share[..., None]
+
+
 def _one_sample(layer: HigherOrderSpectralConv, v: Array) -> Array:
     points = v.shape[:-1]
-    padded = tuple(n + int(layer.domain_padding * n) for n in points)
+    padded = padded_points(points, layer.domain_padding, layer.padded_by)
     huge = tuple((layer.order + 1) * n + 1 for n in padded)
     ks = kept(layer.modes, layer.mode_set)
-    v = pad(v, padded)
+    share = share_inside(points, padded, layer.padded_by)
+    inside, v = pad(v, padded), pad(v, padded) * share
     maps, biases = factor_maps(layer)
+    if layer.multipliers is None and not layer.dealias:  # at a jump, the mean of the products on both of its sides
+        z = np.prod([inside @ a.T + b for a, b in zip(maps, biases, strict=True)], axis=0)
+        z = share * z + (1 - share) * np.prod(biases, axis=0)
+        return crop(field(apply_filter(layer, coefficients(z, ks)), ks, padded), points)
     if layer.multipliers is None:
-        v = interpolate(v, huge) if layer.dealias else v
+        v = interpolate(v, huge)
         factors = [v @ a.T + b for a, b in zip(maps, biases, strict=True)]
     else:
         multipliers = np.split(complex_weight(layer.multipliers.weight), layer.order, axis=-1)

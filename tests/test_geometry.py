@@ -13,10 +13,12 @@ from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import (
     KINDS,
     MODE_SETS,
+    NODES,
     Grid,
     Mesh,
     ModeSet,
     Points,
+    Sphere,
     axis_coordinates,
     axis_wavenumbers,
     check_mode_counts,
@@ -28,6 +30,7 @@ from hofno.geometry import (
     modes_held,
     padded_shape,
     read_geometry,
+    sphere_coordinates,
     wavenumbers,
 )
 
@@ -74,6 +77,9 @@ def test_padding_by_two_thirds_is_the_integer_rule_of_the_released_code() -> Non
         assert padded_shape((n,), 2 / 3) == (n + int(2 * n / 3),)
     assert padded_shape((8, 5), 0.0) == (8, 5)
     assert padded_shape((8, 5), 0.5) == (12, 7)
+    for n in (43, 85, 106, 141, 211, 421):  # one period on every grid
+        assert padded_shape((n,), 5 / 7, "length") == (12 * (n - 1) // 7,)
+    assert padded_shape((8, 5), 0.01, "length") == (8, 5), "never shorter than the grid"
 
 
 def test_coordinates() -> None:
@@ -107,11 +113,30 @@ def test_a_geometry_is_told_in_plain_values_and_read_again() -> None:
         Grid(shape=(4, 3), periodic=False),
         Mesh(shape=(5, 6)),
         Points(count=7, low=(0.0, -1.0), high=(2.0, 1.0)),
+        Sphere(shape=(4, 8), nodes="gauss"),
     ):
         plain = json.loads(json.dumps(describe_geometry(geometry)))
         assert read_geometry(plain) == geometry
         assert KINDS[kind_of(geometry)] is type(geometry)
     assert describe_geometry(Grid(shape=(4,))) == {"shape": [4], "periodic": True}, "as it was before other kinds"
+
+
+def test_a_sphere_runs_from_north_to_south_and_eastwards() -> None:
+    for nodes in NODES:
+        found = Sphere(shape=(4, 8), nodes=nodes).coordinates()
+        assert found.shape == (4, 8, 3)
+        torch.testing.assert_close(found.square().sum(-1), torch.ones(4, 8, dtype=torch.float64))
+        assert bool((found[..., 0].diff(dim=0) < 0).all())
+        assert found[0, 0, 1] > 0
+        assert found[0, 0, 2].item() == 0.0
+        assert found[0, 2, 2] > 0
+        assert torch.equal(sphere_coordinates((4, 8), nodes, "latitude"), found[..., :1])
+    with pytest.raises(SpecError, match="'none' have no positions; use 'cartesian' or 'latitude'"):
+        sphere_coordinates((4, 8), "gauss", "none")
+    with pytest.raises(ShapeError, match="at least 2 rows of at least 2 points each"):
+        Sphere(shape=(1, 8))
+    with pytest.raises(SpecError, match="nodes must be one of gauss, equiangular"):
+        Sphere(shape=(4, 8), nodes="cubed")  # pyright: ignore[reportArgumentType]
 
 
 def test_points_see_their_box_as_the_unit_cube() -> None:

@@ -83,6 +83,7 @@ def all_tables() -> str:
     lines += ["## Our recipes on the main table's problems, relative L2", "", records()]
     lines += ["## Published protocol on the main table's problems, relative L2", "", protocol()]
     lines += ["## Published protocol on Navier-Stokes, one frame to the next", "", one_frame()]
+    lines += ["## Darcy on other grids than that of training, relative L2", "", on_other_grids()]
     for degree in DEGREES:
         lines += [f"## Published protocol, p = {degree}", ""]
         lines += [tables.poisson_depth_table(read(f"paper/poisson_p{degree}"), degree), ""]
@@ -184,6 +185,26 @@ def one_frame() -> str:
             rows.append([power, run["label"], str(run["epochs"]), *pairs])
         remarks.append(f"{power}: {results['remark']} {seconds_of(results)}\n")
     return f"{tables.markdown(header, rows)}\n" + "".join(remarks) + "\n" + notes("one_frame")
+
+
+OTHER_GRIDS = ("paper/darcy_resolution", "checks/darcy_resolution_by_points", "checks/padding")
+
+
+def on_other_grids() -> str:
+    """Studies that were evaluated on other grids: a table and a remark for each."""
+    parts = []
+    for name in OTHER_GRIDS:
+        if (RESULTS / f"{name}.json").exists():
+            results = read(name)
+            of_each = [(run["label"], run["resolutions"]) for run in results["runs"]]
+            every = sorted({int(n) for _, found in of_each for n in found["rel_l2"]})
+            rows = [
+                [label, str(found["trained_at"]), *(number(found["rel_l2"][str(n)]) for n in every)]
+                for label, found in of_each
+            ]
+            header = ["network", "trained at", *(f"at {n}" for n in every)]
+            parts.append(f"{results['title']}. {results['remark']}\n\n{tables.markdown(header, rows)}")
+    return "\n".join(parts)
 
 
 def seconds_of(results: dict[str, Any]) -> str:

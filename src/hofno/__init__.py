@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
-    from hofno.models import FNO, HOFNO, GeoFNO, PointHO, parameter_counts
+    from hofno.models import FNO, HOFNO, HOSFNO, SFNO, GeoFNO, PointHO, parameter_counts
     from hofno.surrogate import Surrogate, load
     from hofno.train import Run, fit
 
@@ -31,11 +31,13 @@ _HOMES = {
     "FNO": "hofno.models",
     "GeoFNO": "hofno.models",
     "HOFNO": "hofno.models",
+    "HOSFNO": "hofno.models",
     "HigherOrderSpectralConv": "hofno.layers",
     "HofnoError": "hofno.errors",
     "PointHO": "hofno.models",
     "Rollout": "hofno.data",
     "Run": "hofno.train",
+    "SFNO": "hofno.models",
     "Split": "hofno.data",
     "Surrogate": "hofno.surrogate",
     "convert": "hofno.convert",
@@ -53,6 +55,8 @@ _HOMES = {
 __all__ = [
     "FNO",
     "HOFNO",
+    "HOSFNO",
+    "SFNO",
     "Dataset",
     "GeoFNO",
     "HigherOrderSpectralConv",

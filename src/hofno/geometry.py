@@ -13,17 +13,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError, SpecError
 
+P = ParamSpec("P")
 ModeSet = Literal["symmetric", "reference"]
 MODE_SETS: tuple[ModeSet, ...] = ("symmetric", "reference")
+PaddedBy = Literal["points", "length"]
+PADDED_BY: tuple[PaddedBy, ...] = ("points", "length")
 Coordinates = Literal["endpoint", "periodic", "none"]
 COORDINATES: tuple[Coordinates, ...] = ("endpoint", "periodic", "none")
+Nodes = Literal["gauss", "equiangular"]
+NODES: tuple[Nodes, ...] = ("gauss", "equiangular")
+SphereCoordinates = Literal["cartesian", "latitude", "none"]
+SPHERE_COORDINATES: tuple[SphereCoordinates, ...] = ("cartesian", "latitude", "none")
 
 
 def choose(value: str, options: tuple[str, ...], name: str) -> str:
@@ -89,10 +97,17 @@ def check_padding(domain_padding: float, of: str = "axis") -> None:
         raise SpecError(f"domain_padding is a fraction of the {of} between 0 and 4; got {domain_padding}")
 
 
-def padded_shape(points: tuple[int, ...], fraction: float) -> tuple[int, ...]:
-    """Axis lengths after `fraction` of each axis has been appended: n + int(fraction * n)."""
+def padded_shape(points: tuple[int, ...], fraction: float, by: PaddedBy = "points") -> tuple[int, ...]:
+    """Axis lengths after `fraction` of each axis has been appended.
+
+    "points" has n + int(fraction n) of them, as published: the period in units of the domain, which is n - 1 intervals
+    long where both ends are on the grid, differs a little between grids. "length" has (1 + fraction)(n - 1), so that
+    the period is 1 + fraction on every grid that holds a whole number of intervals of it.
+    """
     if fraction == 0.0:
         return points
+    if by == "length":
+        return tuple(max(n, round((1.0 + fraction) * (n - 1))) for n in points)
     return tuple(n + math.floor(fraction * n + 1e-9) for n in points)
 
 
@@ -139,6 +154,68 @@ def grid_waves(points: tuple[int, ...], waves: tuple[tuple[int, ...], ...]) -> T
     k = torch.tensor(waves, dtype=torch.float64)  # (waves, d)
     angle = 2 * math.pi * (grid_coordinates(points, "periodic") @ k.T)
     return torch.cat((torch.cos(angle), torch.sin(angle)), -1)
+
+
+def constant(make: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Mark a function of plain values: `torch.compile` calls it and keeps its tensor, and does not trace its loops.
+
+    This is `torch.compiler.assume_constant_result`, without the import of the compiler that comes with it. What is to
+    stay outside `torch.export` too computes with NumPy.
+    """
+    make._dynamo_marked_constant = True  # pyright: ignore[reportFunctionMemberAccess]
+    return make
+
+
+def sphere_rows(rows: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Colatitudes of the rows, from north to south, and their weights in cos theta, of sum 2.
+
+    Kind "gauss" has the Legendre-Gauss nodes, "equiangular" theta_j = (j + 1/2) pi / rows and Fejer's first rule.
+    """
+    choose(kind, NODES, "nodes")
+    if rows < 1:
+        raise ShapeError(f"a sphere needs at least 1 row of points; got {rows}")
+    j = np.arange(rows, dtype=np.float64)
+    if kind == "gauss":
+        return _gauss(j)
+    theta = (j + 0.5) * (math.pi / rows)
+    k = np.arange(1, (rows - 1) // 2 + 1, dtype=np.float64)
+    waves = np.cos(2 * np.outer(theta, k)) / (4 * k**2 - 1)
+    return theta, (1 - 2 * waves.sum(1)) * (2 / rows)
+
+
+def _gauss(j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Zeros of the Legendre polynomial P_n in theta by Newton's method, and the weights 2 / (d P_n / d theta)^2."""
+    rows = len(j)
+    theta, slope = (4 * j + 3) * (math.pi / (4 * rows + 2)), np.ones_like(j)
+    for _ in range(5):  # the first guess is good to three digits and each step doubles them
+        x, before, value = np.cos(theta), np.zeros_like(theta), np.ones_like(theta)
+        for n in range(1, rows + 1):
+            before, value = value, ((2 * n - 1) * x * value - (n - 1) * before) / n
+        slope = rows * (x * value - before) / np.sin(theta)
+        theta = theta - value / slope
+    return theta, 2 / slope**2
+
+
+@constant
+def sphere_coordinates(shape: tuple[int, int], nodes: Nodes, kind: SphereCoordinates) -> Tensor:
+    """Positions on the unit sphere in float64: (rows, columns, 3) or, of kind "latitude", (rows, columns, 1).
+
+    Cartesian positions are (cos theta, sin theta cos phi, sin theta sin phi), of which cos theta, the sine of the
+    latitude, is the first; phi = 2 pi j / columns.
+    """
+    if kind == "none":
+        raise SpecError(f"coordinates {kind!r} have no positions; use 'cartesian' or 'latitude'")
+    rows, columns = shape
+    theta = sphere_rows(rows, nodes)[0][:, None]
+    phi = np.arange(columns, dtype=np.float64)[None] * (2 * math.pi / columns)
+    axes = [np.cos(theta) + 0 * phi, np.sin(theta) * np.cos(phi), np.sin(theta) * np.sin(phi)]
+    return torch.from_numpy(np.stack(axes if kind == "cartesian" else axes[:1], -1))
+
+
+def cached_sphere_coordinates(shape: tuple[int, int], nodes: Nodes, kind: SphereCoordinates, like: Tensor) -> Tensor:
+    """`sphere_coordinates` on the device and in the precision of `like`, made once."""
+    key = ("sphere_coordinates", shape, nodes, kind)
+    return cached(key, lambda: sphere_coordinates(shape, nodes, kind), like)
 
 
 def cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) -> Tensor:
@@ -222,12 +299,32 @@ class Points:
         return (coords - low) / (high - low)
 
 
-Geometry = Grid | Mesh | Points
-KINDS: dict[str, type[Geometry]] = {"grid": Grid, "mesh": Mesh, "points": Points}
+@dataclass(frozen=True, kw_only=True)
+class Sphere:
+    """The unit sphere by latitude and longitude: rows from north to south, columns eastwards from longitude 0.
+
+    `nodes` says where the rows are: at Legendre-Gauss nodes ("gauss") or at (j + 1/2) pi / rows ("equiangular").
+    """
+
+    shape: tuple[int, int]
+    nodes: Nodes = "equiangular"
+
+    def __post_init__(self) -> None:
+        choose(self.nodes, NODES, "nodes")
+        if len(self.shape) != 2 or min(self.shape) < 2:
+            raise ShapeError(f"a sphere has at least 2 rows of at least 2 points each; got shape {self.shape}")
+
+    def coordinates(self) -> Tensor:
+        """(rows, columns, 3) Cartesian positions in float64."""
+        return sphere_coordinates(self.shape, self.nodes, "cartesian")
+
+
+Geometry = Grid | Mesh | Points | Sphere
+KINDS: dict[str, type[Geometry]] = {"grid": Grid, "mesh": Mesh, "points": Points, "sphere": Sphere}
 
 
 def kind_of(geometry: Geometry) -> str:
-    """The name of a geometry's kind: grid, mesh or points."""
+    """The name of a geometry's kind: grid, mesh, points or sphere."""
     return next(name for name, kind in KINDS.items() if isinstance(geometry, kind))
 
 

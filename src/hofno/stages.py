@@ -28,11 +28,11 @@ from hofno.data.dataset import Dataset
 from hofno.data.files import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
-from hofno.evaluation.resolution import refuse_fixed_grid, score_on, strided
+from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
 from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.score import Scores, score
 from hofno.geometry import Grid, Points
-from hofno.models.registry import build, check_arguments, check_axes, check_geometry, parameter_counts
+from hofno.models.registry import build, check_arguments, check_axes, check_geometry, check_nodes, parameter_counts
 from hofno.problems.base import Problem, Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
@@ -67,6 +67,7 @@ def check(spec: Spec) -> None:
     with torch.device("meta"):  # shapes alone: what cannot be built or called fails here, however large it is
         build(spec.model.name, arguments)
         single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})
+    check_nodes(single, geometry)
     check_optimiser(single, spec.train.optimiser)
     with torch.no_grad():
         single.eval()(*(torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)))
@@ -303,6 +304,7 @@ def evaluate_resolutions(
     resolutions = check_resolutions(spec, surrogate, resolutions)
     made, found = problem(spec.data.problem, spec.data.parameters), {}
     _warn_of_other_functions(made, resolutions)
+    _warn_of_other_periods(surrogate, resolutions)
     fine = None
     if made.strided:
         finest = specs.override(spec, {"data.resolution": made.parameters()["solver_resolution"]})
@@ -333,6 +335,17 @@ def _warn_of_other_functions(made: Problem, resolutions: Sequence[int]) -> None:
     for reason in filter(None, dict.fromkeys(reasons.values())):
         told = ", ".join(str(resolution) for resolution, found in reasons.items() if found == reason)
         warnings.warn(f"errors at resolution {told} are against other functions: {reason}", stacklevel=3)
+
+
+def _warn_of_other_periods(surrogate: Surrogate, resolutions: Sequence[int]) -> None:
+    """One warning where the padding of a network makes it another operator on other grids."""
+    if apart := longer_by(surrogate, resolutions):
+        told = ", ".join(f"{100 * change:+.2g} % at {n}" for n, change in sorted(apart.items()))
+        warnings.warn(
+            f"the padded domain of the network is longer or shorter than on its own grid, {told}, which costs accuracy "
+            "there; train with model.padded_by='length', and a domain_padding of which all grids hold whole intervals",
+            stacklevel=3,
+        )
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:

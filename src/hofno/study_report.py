@@ -19,6 +19,7 @@ from hofno import storage
 from hofno.data.dataset import Split
 from hofno.errors import SpecError
 from hofno.evaluation.rollout import BOUND
+from hofno.geometry import Sphere
 from hofno.models.registry import check_arguments
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
@@ -261,20 +262,30 @@ def _rollouts(
 
 def _filmed(page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made: Problem, count: int) -> None:
     """One sample of so many, moving and at a few times."""
-    start, steps = _first_time(made), truth.shape[1]
-    predictions = {label: load(folder).predict(x, steps=steps)[0].numpy() for label, folder in folders.items()}
+    fields = 1 if made.rollout is None else made.rollout.fields
+    start, steps, truth = _first_time(made), truth.shape[1] // fields, as_drawn(truth[:, ::fields], made)
+    predictions = {
+        label: as_drawn(load(folder).predict(x, steps=steps)[0, ::fields], made).numpy()
+        for label, folder in folders.items()
+    }
     times = [f"t = {start + index}" for index in range(steps)]
     beyond = made.rollout.horizon if made.rollout is not None else steps
     later = f" Frames from t = {start + beyond} on lie beyond the horizon of training." if beyond < steps else ""
     name = next(iter(scene_of(made).targets), "fields")
+    one_field = f", the first of its {fields} fields" if fields > 1 else ""
     page.film(
         make_film(truth[0].numpy(), predictions, times, name),
-        f"{_sample_of(count)}, rolled out from true frames up to t = {start - 1}.{later}",
+        f"{_sample_of(count)}{one_field}, rolled out from true frames up to t = {start - 1}.{later}",
     )
     page.figure(
         rollouts.frames(truth[0].numpy(), predictions, start, name),
         "The same sample at a few times. The errors of each model have a scale of their own.",
     )
+
+
+def as_drawn(frames: Tensor, made: Problem) -> Tensor:
+    """Frames with their first axis to the right and their second one upwards: a sphere eastwards and northwards."""
+    return frames.mT.flip(-1) if isinstance(made.grid_geometry, Sphere) else frames
 
 
 def _first_time(made: Problem) -> int:

@@ -46,8 +46,8 @@ def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Te
     """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32."""
     predicted: list[Tensor] = []
     for _ in range(steps):
-        predicted.append(model(state).float())  # (b, 1, *grid)
-        state = torch.cat((state[:, 1:], predicted[-1]), 1)
+        predicted.append(model(state).float())  # (b, fields, *grid)
+        state = torch.cat((state[:, predicted[-1].shape[1] :], predicted[-1]), 1)
     return torch.cat(predicted, 1)
 
 
@@ -110,7 +110,8 @@ class Surrogate:
         samples (c, N_i) and (d, N_i) give a list. Predictions are 0 where no point is.
 
         With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
-        `steps` is the horizon of training unless given, and may go beyond it.
+        `steps` is the horizon of training unless given, and may go beyond it. Frames of several fields are that many
+        channels each, one frame after the other.
         """
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"

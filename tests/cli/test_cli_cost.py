@@ -66,7 +66,7 @@ def test_arithmetic_of_every_model(name: str) -> None:
     where = "poisson" if "grid" in GEOMETRIES[name] else "elasticity"
     made = problem(where, SMALL[where])
     taken = arguments_of(name)
-    few = {"width": 8, "modes": (3, 3), "heads": 2, "points": math.prod(made.grid_geometry.shape)}
+    few = {"width": 8, "modes": (3, 3), "degrees": 3, "heads": 2, "points": math.prod(made.grid_geometry.shape)}
     arguments = {key: value for key, value in few.items() if key in taken}
     channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
     for depth in ({"depth": 1}, {"depth": 2}, {"depth": 5}) if "depth" in taken else ({},):

@@ -205,7 +205,7 @@ def test_show_what(refused: Refused, arguments: list[str], text: str) -> None:
         ("train.epochs=0", "greater than or equal to 1; got 0"),
         ("train.lr=fast", "valid number"),
         ("train.lr=inf", "finite"),
-        ("train.loss=l3", "'rel_l2', 'mse', 'mae' or 'rel_l2_gradient'"),
+        ("train.loss=l3", "'rel_l2', 'mse', 'mae', 'rmse' or 'rel_l2_gradient'"),
         ("device=tpu0", "unknown device"),
         ("trian.epochs=3", "no section 'trian'"),
         ("epochs", "expected --set key=value"),

@@ -122,7 +122,8 @@ def test_predict_any_number_of_steps(hofno: Hofno, refused: Refused, flow: Path,
     assert np.load(folder / "y.npy").shape == (2, 4, 8, 8)
     assert hofno("predict", "run", "x.npy", "z.npy", "--steps", 9).exit_code == 0
     assert np.load(folder / "z.npy").shape == (2, 9, 8, 8)
-    assert json.loads((folder / "run" / "model.json").read_text())["rollout"] == {"history": 1, "horizon": 4}
+    described = json.loads((folder / "run" / "model.json").read_text())
+    assert described["rollout"] == {"history": 1, "horizon": 4, "fields": 1}
     assert "expected (n, 1, *grid)" in refused("predict", "run", "z.npy", "w.npy")
     assert "leave out the --set" in refused("evaluate", "run", "--set", "data.history=2")
 

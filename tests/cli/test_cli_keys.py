@@ -29,7 +29,8 @@ def test_show_train(hofno: Hofno) -> None:
     assert result.exit_code == 0, result.output
     for name in TrainSpec.model_fields:
         assert name in result.stdout
-    for text in ("rel_l2 | mse | mae | rel_l2_gradient", "100", "passes over the training set", "false", "choice"):
+    losses = "rel_l2 | mse | mae | rmse | rel_l2_gradient"
+    for text in (losses, "100", "passes over the training set", "false", "choice"):
         assert text in result.stdout
     assert "False" not in result.stdout
 

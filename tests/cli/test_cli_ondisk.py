@@ -11,7 +11,7 @@ from typer.testing import Result
 
 from hofno import storage
 from hofno.data import ondisk
-from hofno.problems import navier_stokes
+from hofno.problems import flows
 
 Hofno = Callable[..., Result]
 
@@ -49,8 +49,8 @@ def test_trajectories(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatc
     (folder / "flow.toml").write_text(FLOW)
     succeed(hofno("train", "flow.toml", "--out", "here"))
     monkeypatch.setattr(ondisk, "SHARE", 0.0)
-    monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: 1000)
-    monkeypatch.setattr(navier_stokes.NavierStokesFlow, "_group", lambda self, solver: 16)
+    monkeypatch.setattr(flows, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(flows.Flow, "_group", lambda self, solver: 16)
     assert "read from disk" in succeed(hofno("train", "flow.toml", "--out", "there"))
     same_runs(folder / "here", folder / "there")
     succeed(hofno("run", "flow.toml", "--out", "study"))

@@ -31,6 +31,7 @@ width = 4
 depth = 1
 order = 2
 domain_padding = 0.5
+padded_by = "length"
 
 [train]
 epochs = 1
@@ -71,6 +72,15 @@ def test_a_run(hofno: Hofno, darcy: Path, folder: Path) -> None:
     assert hofno("check", "run").exit_code == 0
     other = hofno("evaluate", "run", "--set", "data.resolution=17")
     assert f"{at['17']['metrics']['rel_l2']:.6g}" in other.stdout  # as data that the problem makes there
+
+
+def test_padding_that_changes_with_the_grid_is_told(hofno: Hofno, darcy: Path, folder: Path) -> None:
+    """9 points and 4 are 13 intervals on 8; 17 and 8 are 25 on 16."""
+    assert hofno("train", darcy, "--out", "run", "--set", "model.padded_by=points").exit_code == 0
+    with pytest.warns(UserWarning, match=r"-3.8 % at 17, which costs accuracy .* model.padded_by='length'"):
+        assert hofno("evaluate", "run", "--resolution", 17).exit_code == 0
+    assert hofno("train", darcy, "--out", "other").exit_code == 0
+    assert hofno("evaluate", "other", "--resolution", 17, "--resolution", 5).exit_code == 0, "no warning"
 
 
 def test_a_study_is_one_figure(hofno: Hofno, darcy: Path, folder: Path) -> None:

@@ -130,6 +130,23 @@ def test_own_trajectories(arrays: Path, hofno: Hofno) -> None:
     assert found.rollout == expected.rollout
 
 
+def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
+    frames = np.load(arrays / "frames.npy")
+    np.save(arrays / "several.npy", np.stack((frames, 100 + frames**2), 2))
+    data = 'problem = "trajectories"\nframes = "several.npy"\nseveral = true\nhistory = 2\nhorizon = 3'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    result = hofno("run", "own.toml", "--out", "study")
+    assert result.exit_code == 0, result.output
+    (run,) = json.loads((arrays / "study" / "results.json").read_text())["runs"]
+    assert len(run["rollout"]["rel_l2_per_step"]) == 3
+    assert "the first of its 2 fields" in (arrays / "study" / "report.md").read_text()
+    told = hofno("generate", "own.toml")
+    assert "target field 1" in told.stdout, told.output
+    found = generate("trajectories", frames="several.npy", several=True, history=2, horizon=3)
+    assert (found.in_channels, found.out_channels) == (4, 2)
+    assert torch.allclose(found.test.y[:, 1::2], 100 + found.test.y[:, ::2].square(), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -19,7 +19,7 @@ from hofno.data.normalise import ChannelNormaliser
 from hofno.data.npy import npy_on_disk
 from hofno.data.ondisk import FileArray, JoinedArray, fill, in_memory, pieces_of
 from hofno.errors import DataError, SpecError
-from hofno.problems import navier_stokes
+from hofno.problems import flows
 from hofno.storage.files import this_host
 
 
@@ -271,8 +271,8 @@ class TestMadeOnDisk:
         small: dict[str, Any] = {"viscosity": 1e-2, "resolution": 8, "solver_resolution": 8, "frames": 6, "step": 0.1}
         small |= {"samples": 9, "valid": 2, "test": 2, "history": 2, "start": 3, "horizon": 2, "device": "cpu"}
         expected = generate("navier_stokes", **small)
-        monkeypatch.setattr(navier_stokes.NavierStokesFlow, "_group", lambda self, solver: 16)
-        monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: 1000)
+        monkeypatch.setattr(flows.Flow, "_group", lambda self, solver: 16)
+        monkeypatch.setattr(flows, "free_bytes", lambda device: 1000)
         for _ in ("made", "read"):
             found = generate("navier_stokes", store=tmp_path, **small)
             for name in ("train", "valid", "test"):

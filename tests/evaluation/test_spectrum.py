@@ -10,7 +10,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hofno.evaluation.spectrum import BANDS, band_errors, band_powers, energy_spectrum, power_spectrum, shells
+from hofno.evaluation.spectrum import (
+    BANDS,
+    band_errors,
+    band_powers,
+    energy_spectrum,
+    power_on,
+    power_spectrum,
+    shells,
+)
+from hofno.geometry import Grid, Sphere
+
+PLANE = power_on(Grid(shape=(8, 8)))
 
 
 def slow_spectrum(field: np.ndarray, energy: bool) -> dict[int, float]:
@@ -73,7 +84,7 @@ def test_bands_are_parts_of_the_field() -> None:
     generator = torch.Generator().manual_seed(2)
     p, y = (torch.randn(3, 2, 32, 32, dtype=torch.float64, generator=generator) for _ in range(2))
     shell, _ = shells((32, 32))
-    found = band_errors(p, y, 2)
+    found = band_errors(p, y, PLANE)
     assert list(found) == ["low", "medium", "high"]
     for name, (low, high) in BANDS.items():
         inside = (shell >= low) & (shell < (high if high is not None else 10**6))
@@ -83,11 +94,24 @@ def test_bands_are_parts_of_the_field() -> None:
 
         expected = (part(p) - part(y)).norm(dim=1) / part(y).norm(dim=1)
         torch.testing.assert_close(found[name], expected)
-    powers = band_powers(y, 2)
+    powers = band_powers(y, PLANE)
     assert sum(powers.values()) == pytest.approx(float(0.5 * y.double().square().mean((-2, -1)).sum()))
 
 
 def test_a_coarse_grid_has_fewer_bands() -> None:
     y = torch.ones(1, 1, 4, 4)
-    assert list(band_errors(y, y, 2)) == ["low"]
-    assert list(band_powers(y, 2)) == ["low"]
+    assert list(band_errors(y, y, PLANE)) == ["low"]
+    assert list(band_powers(y, PLANE)) == ["low"]
+
+
+def test_on_a_sphere_shells_are_degrees() -> None:
+    """Of Y_3^2, of mean square 1 / (4 pi), and of a mean."""
+    sphere = Sphere(shape=(8, 16))
+    theta, phi = (np.arange(8) + 0.5)[:, None] * np.pi / 8, 2 * np.pi * np.arange(16) / 16
+    wave = math.sqrt(105 / (16 * np.pi)) * np.sin(theta) ** 2 * np.cos(theta) * np.cos(2 * phi)
+    found = power_on(sphere)(torch.from_numpy(wave + 0.0 * phi)[None, None].float() + 2.0)[0, 0]
+    assert found.shape == (8,)
+    expected = torch.zeros(8, dtype=torch.float64)
+    expected[0], expected[3] = 2.0, 1 / (8 * math.pi)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-7)
+    assert float(found.sum()) == pytest.approx(2.0 + 1 / (8 * math.pi), rel=1e-6)

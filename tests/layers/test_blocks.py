@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hofno.errors import SpecError
-from hofno.geometry import ModeSet
+from hofno.geometry import ModeSet, PaddedBy
 from hofno.layers import MLP, ClassicBlock, DropPath, HigherOrderSpectralConv, ModernBlock, RMSNorm, kernels
 from reference import as_array, higher_order, relative
 
@@ -124,14 +124,15 @@ def test_stochastic_depth_in_a_modern_block() -> None:
     assert torch.allclose(block(v), plain + block.mlp(block.norm2(plain)))
 
 
-@pytest.mark.parametrize("padding", [0.0, 0.5])
+@pytest.mark.parametrize(("padding", "padded_by"), [(0.0, "points"), (0.5, "points"), (0.5, "length")])
 @pytest.mark.parametrize("mode_set", ["symmetric", "reference"])
 @pytest.mark.parametrize("order", [1, 3])
 def test_the_fused_path_is_wired_as_the_plain_one(
-    order: int, mode_set: ModeSet, padding: float, monkeypatch: pytest.MonkeyPatch
+    order: int, mode_set: ModeSet, padding: float, padded_by: PaddedBy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the kernels replaced by the function they equal, both paths give the same block."""
-    conv = HigherOrderSpectralConv(4, (3, 3), order, mode_set=mode_set, domain_padding=padding)
+    options: dict[str, Any] = {"mode_set": mode_set, "domain_padding": padding, "padded_by": padded_by}
+    conv = HigherOrderSpectralConv(4, (3, 3), order, **options)
     block, v = ModernBlock(conv, expansion=2, drop_path=0.5).eval(), torch.randn(2, 7, 8, 4)
     expected = block(v)
     calls: list[tuple[int, ...]] = []

@@ -15,12 +15,12 @@ from torch import Tensor
 from torch.func import functional_call
 
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import MODE_SETS, ModeSet, padded_shape
+from hofno.geometry import MODE_SETS, PADDED_BY, ModeSet, PaddedBy, padded_shape
 from hofno.layers import HigherOrderSpectralConv
 from hofno.layers.filters import DenseFilter, DepthwiseFilter
 from hofno.layers.spectral import dealiased_points
 from hofno.transforms import fourier
-from reference import as_array, factor_maps, field, higher_order, interpolate, kept, no_biases, relative
+from reference import as_array, factor_maps, field, higher_order, interpolate, kept, no_biases, padded_points, relative
 
 Shape = tuple[int, ...]
 FACTORS = ("dense", "identity", "diagonal", "low-rank(2)", "diagonal+low-rank(1)", "shared", "spectral")
@@ -42,18 +42,21 @@ def band_limited(resolutions: tuple[Shape, ...], modes: Shape, width: int = 3) -
     return [torch.from_numpy(field(spectrum[0] + 1j * spectrum[1], ks, n))[None] for n in resolutions]
 
 
-@pytest.mark.parametrize("padding", [0.0, 0.5])
+@pytest.mark.parametrize(("padding", "padded_by"), [(0.0, "points"), (0.5, "points"), (0.5, "length")])
 @pytest.mark.parametrize("dealias", [False, True])
 @pytest.mark.parametrize("weights", ["depthwise", "dense"])
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("factors", FACTORS)
-def test_layer_equals_its_reference(factors: str, dims: int, weights: str, dealias: bool, padding: float) -> None:
+def test_layer_equals_its_reference(
+    factors: str, dims: int, weights: str, dealias: bool, padding: float, padded_by: PaddedBy
+) -> None:
     points, modes = GRIDS[dims]
     v = random_field(points)
     outputs = []
+    options = {"factors": factors, "weights": weights, "dealias": dealias}
     for method in ("matmul", "fft"):
         torch.manual_seed(1)
-        layer = make(modes, factors=factors, weights=weights, dealias=dealias, domain_padding=padding, method=method)
+        layer = make(modes, **options, domain_padding=padding, padded_by=padded_by, method=method)
         outputs.append(layer(v))
     assert relative(outputs[0], higher_order(layer, v)) < 1e-12
     assert relative(outputs[1], outputs[0]) < 1e-12
@@ -65,7 +68,8 @@ def layers(draw: st.DrawFn) -> tuple[HigherOrderSpectralConv, Tensor]:
     dims = draw(st.integers(1, 2))
     points = tuple(draw(st.integers(3, 9)) for _ in range(dims))
     padding = draw(st.sampled_from([0.0, 0.25, 2 / 3]))
-    padded = tuple(n + int(padding * n) for n in points)
+    padded_by = draw(st.sampled_from(PADDED_BY))
+    padded = padded_points(points, padding, padded_by)
     modes = tuple(draw(st.integers(1, max(1, (n - 1) // 2))) for n in padded)
     layer = make(
         modes,
@@ -75,6 +79,7 @@ def layers(draw: st.DrawFn) -> tuple[HigherOrderSpectralConv, Tensor]:
         weights=draw(st.sampled_from(["depthwise", "dense"])),
         dealias=draw(st.booleans()),
         domain_padding=padding,
+        padded_by=padded_by,
         mode_set=draw(st.sampled_from(MODE_SETS)),
         method=draw(st.sampled_from(["auto", "matmul", "fft"])),
     )
@@ -120,6 +125,24 @@ def test_shift_equivariance(factors: str, dealias: bool, mode_set: ModeSet) -> N
     shifts, axes = (3, 5), (1, 2)
     shifted = layer(torch.roll(v, shifts, axes))
     assert relative(shifted, torch.roll(layer(v), shifts, axes)) < 1e-12
+
+
+@pytest.mark.parametrize("factors", FACTORS)
+def test_padded_by_length_the_layer_is_one_operator_on_all_grids(factors: str) -> None:
+    """A function that is not zero at the ends: errors fall as h^2; padded by points, they do not."""
+
+    def at_common_points(padded_by: PaddedBy, points: int) -> Tensor:
+        torch.manual_seed(0)
+        layer = make((4, 4), factors=factors, domain_padding=0.5, padded_by=padded_by)
+        x = torch.linspace(0, 1, points, dtype=torch.float64)
+        function = torch.stack((1 + x[:, None] * x, torch.exp(x[:, None] - 2 * x), torch.cos(3 * x[:, None] + x)), -1)
+        step = (points - 1) // 8
+        return layer(function[None])[:, ::step, ::step]
+
+    errors = {by: [relative(at_common_points(by, n), at_common_points(by, 257)) for n in (17, 33)] for by in PADDED_BY}
+    assert errors["length"][1] < 0.006
+    assert 3.5 < errors["length"][0] / errors["length"][1] < 4.6
+    assert errors["points"][1] > 5 * errors["length"][1]
 
 
 def test_padding_breaks_shift_equivariance() -> None:
@@ -189,7 +212,7 @@ def test_dealiased_points_is_the_smallest_even_grid_that_is_exact(band: int, top
 
 def test_add_is_added_in_the_same_pass() -> None:
     for dealias, padding, method in itertools.product((False, True), (0.0, 0.5), ("matmul", "fft")):
-        layer = make((3, 3), dealias=dealias, domain_padding=padding, method=method)
+        layer = make((3, 3), dealias=dealias, domain_padding=padding, padded_by="length", method=method)
         v, add = random_field((7, 8)), random_field((7, 8))
         assert torch.allclose(layer(v, add=add), layer(v) + add, rtol=1e-12, atol=1e-13)
         assert torch.allclose(layer(v, add=add.float()), layer(v) + add.float(), rtol=1e-12, atol=1e-13)
@@ -219,7 +242,7 @@ def test_reduced_precision_factors_with_single_precision_transforms(
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in layer.parameters())
 
 
-BASE: dict[str, Any] = {"width": 4, "modes": (3, 3), "order": 2}
+BASE: dict[str, Any] = {"width": 4, "modes": (3, 3), "order": 2, "domain_padding": 0.25}
 CHANGES: dict[str, Any] = {
     "width": 5,
     "modes": (3, 2),
@@ -228,6 +251,7 @@ CHANGES: dict[str, Any] = {
     "weights": "dense",
     "dealias": True,
     "domain_padding": 0.5,
+    "padded_by": "length",
     "mode_set": "reference",
 }
 
@@ -268,6 +292,7 @@ def test_the_method_is_the_one_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"modes": (0, 2)}, "every entry of modes must be at least 1"),
         ({"domain_padding": -0.1}, "domain_padding is a fraction"),
         ({"domain_padding": float("nan")}, "domain_padding is a fraction"),
+        ({"padded_by": "area"}, "padded_by must be one of points, length; got 'area'"),
         ({"factors": "some"}, "factors must be one of dense"),
         ({"weights": "sparse"}, "weights must be one of depthwise, dense; got 'sparse'"),
         ({"mode_set": "all"}, "mode_set must be one of symmetric, reference; got 'all'"),

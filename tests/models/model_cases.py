@@ -1,8 +1,8 @@
 """Every registered model as the tests of all models see it: where it lives, how a tiny one is built and called.
 
 A case is a model, a kind of geometry it claims, a number of dimensions and a variant. A mesh is called as a grid is
-(the positions of its points are channels), so "grid" stands for both. Models on points are given as many of them as the
-grids have, scattered in the unit cube.
+(the positions of its points are channels), so "grid" stands for both. A sphere is called as a grid of two
+axes. Models on points are given as many of them as the grids have, scattered in the unit cube.
 
 To add a model: register it. If it needs other arguments than those of `PLAIN` to be tiny, name them in `TINY`; if it
 has forms that differ by more than a number, in `VARIANTS`; dimensions that it refuses, in `REFUSED`; a model that is
@@ -26,7 +26,8 @@ Sizes = dict[int, tuple[int, ...]]
 POINTS: Sizes = {1: (16,), 2: (9, 10), 3: (6, 7, 6)}
 OTHER_POINTS: Sizes = {1: (23,), 2: (12, 8), 3: (7, 6, 8)}
 MODES: Sizes = {1: (5,), 2: (3, 4), 3: (2, 3, 3)}
-OURS = ("hofno", "fno", "geofno", "pointho")
+DIMS = {"grid": (1, 2, 3), "points": (1, 2, 3), "sphere": (2,)}
+OURS = ("hofno", "fno", "hosfno", "sfno", "geofno", "pointho")
 LEADING = ("mode_set", "decoder", "details")  # arguments that matter where there is more than one axis
 
 # what a tiny model is given of the arguments that it takes, and what some need beyond that
@@ -39,6 +40,8 @@ TINY: dict[str, dict[str, Any]] = {
     "oformer": {"heads": 2, "latent": 8, "gain": 8.0, "bandwidth": 1.0},
     "lamo": {"heads": 4, "slices": 5, "states": 3, "spread": 0.3},
     "lamo_patches": {"states": 3, "landmarks": 0, "spread": 0.3},
+    "hosfno": {"degrees": 4},
+    "sfno": {"degrees": 4},
     "htnet": {"levels": 1, "window": 3, "drop_path": 0.0},
     "mspt": {"heads": 4, "patches": 5, "spread": 0.3},
     "ono": {"heads": 4, "functions": 3},
@@ -80,6 +83,7 @@ CHANGES: dict[str, Any] = {
     "weights": "dense",
     "dealias": True,
     "domain_padding": 0.5,
+    "padded_by": "length",
     "drop_path": 0.5,
     "coordinates": "periodic",
     "waves": ((1,),),
@@ -141,6 +145,10 @@ CHANGES: dict[str, Any] = {
     "bandwidth": 2.0,
     "oformer.heads": 3,
     "details": "diagonal",
+    "degrees": 3,
+    "nodes": "gauss",
+    "hosfno.coordinates": "latitude",
+    "sfno.coordinates": "none",
     "sensors": (3,),
     "points": 17,
 }
@@ -148,7 +156,7 @@ CHANGES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model by name, "grid" or "points", the number of dimensions, and the form of it."""
+    """A model by name, "grid", "sphere" or "points", the number of dimensions, and the form of it."""
 
     name: str
     kind: str
@@ -174,7 +182,7 @@ class Case:
     def batch(self, count: int = 2, points: Sizes = POINTS, channels: int = 2, dims: int = 0) -> tuple[Tensor, ...]:
         """What the model is called with: fields, and where it works on points, their places."""
         dims = dims or self.dims
-        if self.kind == "grid":
+        if self.kind != "points":
             return (torch.randn(count, channels, *points[dims]),)
         number = math.prod(points[dims])
         return torch.randn(count, channels, number), torch.rand(count, dims, number)
@@ -190,6 +198,8 @@ def variants(name: str) -> dict[str, tuple[dict[str, Any], str | None]]:
 def kinds(name: str) -> tuple[str, ...]:
     """The ways in which a model is called."""
     claimed = GEOMETRIES[name]
+    if "sphere" in claimed:
+        return ("sphere",)
     return (("grid",) if {"grid", "mesh"} & set(claimed) else ()) + (("points",) if "points" in claimed else ())
 
 
@@ -198,10 +208,10 @@ CASES = [
     for name in sorted(MODELS)
     for variant, (_, only) in variants(name).items()
     for kind in kinds(name)
-    for dims in sorted(POINTS)
+    for dims in DIMS[kind]
     if dims not in REFUSED.get(name, ()) and only in (None, kind)
 ]
-ON_GRIDS = [case for case in CASES if case.kind == "grid"]
+ON_GRIDS = [case for case in CASES if case.kind != "points"]
 ON_POINTS = [case for case in CASES if case.kind == "points"]
 # one of each form of a model in each way of calling it
 FORMS = list({(case.name, case.kind, case.variant): case for case in CASES if case.dims <= 2}.values())

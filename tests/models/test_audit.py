@@ -15,6 +15,7 @@ import torch
 from model_cases import (
     CASES,
     CHANGES,
+    DIMS,
     EXACT_ON_THREE_AXES,
     FORMS,
     LEADING,
@@ -99,7 +100,7 @@ def test_samples_do_not_see_each_other(case: Case) -> None:
 @pytest.mark.parametrize(("name", "variant"), [(name, form) for name in sorted(MODELS) for form in variants(name)])
 def test_every_argument_changes_behaviour(name: str, variant: str) -> None:
     kind = variants(name)[variant][1] or kinds(name)[0]
-    least = min({1, 2} - set(REFUSED.get(name, ())))
+    least = min(set(DIMS[kind]) - set(REFUSED.get(name, ())))
 
     def outcome(case: Case, changed: dict[str, Any]) -> tuple[dict[str, Any], Tensor]:
         model = case.make(**changed)

@@ -103,6 +103,7 @@ def test_fno_is_hofno_of_order_one() -> None:
         ({"weights": "sparse"}, "weights must be one of"),
         ({"factors": "cubic"}, "factors must be one of"),
         ({"domain_padding": -1.0}, "domain_padding is a fraction"),
+        ({"padded_by": "pixels"}, "padded_by must be one of points, length; got 'pixels'"),
         ({"drop_path": 1.0}, "drop_path is a probability"),
         ({"drop_path": 0.1, "backbone": "classic"}, "classic backbone has no residual branch"),
     ],

@@ -1,12 +1,10 @@
-"""Navier-Stokes: the law of the initial fields, groups and interruption, and the reader of the original files."""
+"""Navier-Stokes: the law of the initial fields, frames and groups, and the reader of the original files."""
 
 from __future__ import annotations
 
 import builtins
 import math
 import re
-import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +17,11 @@ from pydantic import ValidationError
 
 from hofno import storage
 from hofno.errors import DataError, SolverError
-from hofno.problems import matfile, navier_stokes
+from hofno.problems import groups, matfile, navier_stokes
 from hofno.problems.navier_stokes import CARD, PUBLISHED, NavierStokesFlow
 from hofno.problems.vorticity_checks import read_published, tail_share
 from hofno.solvers.vorticity import VorticitySolver
+from hofno.versions import versions
 
 SMALL: dict[str, Any] = {
     "samples": 5,
@@ -132,15 +131,6 @@ class TestTrajectories:
         base, longer = flow().trajectories(), flow(samples=7, frames=4).trajectories()
         assert np.array_equal(longer[:5, :3], base)
 
-    @pytest.mark.parametrize("group", [1, 2, 4])
-    def test_any_group_gives_the_same_numbers(
-        self, group: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-    ) -> None:
-        whole = flow().trajectories()
-        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, group))
-        np.testing.assert_allclose(flow().trajectories(folder=tmp_path), whole, rtol=0, atol=1e-7)
-        assert len(list(tmp_path.glob("part-*"))) == math.ceil(5 / group)
-
     def test_a_sample_has_one_place_in_one_batch(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         """Whatever is asked for first, sample i is at row i % 4 of a batch of 4, so that it is rounded in one way."""
         monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 4))
@@ -164,41 +154,35 @@ class TestTrajectories:
         )
         assert torch.equal(torch.stack(batches), expected)
 
-    def test_progress_counts_frames(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 2))
-        seen: list[tuple[str, int, int]] = []
-        flow().trajectories(progress=lambda *args: seen.append(args))
-        assert [done for _, done, _ in seen] == [2, 4, 6, 8, 10, 12, 13, 14, 15]
-        assert {(stage, total) for stage, _, total in seen} == {("generate", 15)}
+    def test_fine_grids_mean_smaller_groups(self) -> None:
+        most = {n: flow(solver_resolution=n).most_together(torch.device("cpu")) for n in (16, 128, 256, 512)}
+        assert most == {16: 8, 128: 8, 256: 4, 512: 1}
+        published = NavierStokesFlow.model_validate({})
+        assert published.most_together(torch.device("cuda")) == 256
+        assert published._group(published.simulator()) == 4
+        assert flow(solver_resolution=1024)._group(flow().simulator()) == 1
 
-    def test_little_memory_means_smaller_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        made = flow()
-        solver = made.solver()
-        assert made._group(solver) == 8
-        assert NavierStokesFlow()._group(NavierStokesFlow().solver()) == 4
-        for fields, group in ((10, 8), (9, 4), (5, 4), (2, 1), (1, 1)):
-            monkeypatch.setattr(navier_stokes, "free_bytes", lambda device, n=fields: n * solver.bytes_per_field())
-            assert made._group(solver) == group
-        monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: None)
-        assert made._group(solver) == 8
-        monkeypatch.setattr(navier_stokes, "free_bytes", lambda device: solver.bytes_per_field() - 1)
-        with pytest.raises(SolverError, match=r"one sample at solver_resolution=16 needs .* GiB"):
-            made._group(solver)
+    def test_memory_that_holds_no_sample(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        needed = flow().solver().bytes_per_field()
+        monkeypatch.setattr(groups, "free_bytes", lambda device: needed - 1)
+        words = r"one sample at solver_resolution=16 needs .* GiB on cpu .*, lower solver_resolution or"
+        with pytest.raises(SolverError, match=words):
+            flow().trajectories()
 
-    def test_running_out_of_memory_halves_the_group(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        whole, solve = flow().trajectories(), VorticitySolver.advance_modes_
-
-        def small(self: VorticitySolver, modes: torch.Tensor, time: float) -> torch.Tensor:
-            if len(modes) > 1:
-                raise torch.OutOfMemoryError
-            return solve(self, modes, time)
-
-        monkeypatch.setattr(VorticitySolver, "advance_modes_", small)
-        np.testing.assert_allclose(flow().trajectories(), whole, rtol=0, atol=1e-7)
-
-    def test_too_many_samples_are_refused_before_work(self) -> None:
-        with pytest.raises(DataError, match=r"need \d+\.\d GiB of memory"):
-            flow(samples=10**12).trajectories()
+    def test_parts_of_earlier_versions_are_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Their name, files and metadata stay as they were."""
+        whole = flow().trajectories()
+        same = {"viscosity": 1e-3, "resolution": 8, "solver_resolution": 16, "frames": 3, "step": 0.1}
+        same |= {"problem": "navier_stokes", "seed": 0, "precision": "float64"}
+        files = {"frames.safetensors": storage.tensor_bytes({"frames": torch.from_numpy(whole)})}
+        meta = {"flow": same, "samples": [0, 5], "device": "cpu", "versions": versions()}
+        storage.save_folder(tmp_path / "old" / "part-000000-000005", files, meta)
+        flow().trajectories(folder=tmp_path / "new")
+        for name in ("frames.safetensors", "manifest.json"):
+            old, new = (tmp_path / folder / "part-000000-000005" / name for folder in ("old", "new"))
+            assert new.read_bytes() == old.read_bytes()
+        monkeypatch.setattr(VorticitySolver, "advance_modes_", _never)
+        assert np.array_equal(flow().trajectories(folder=tmp_path / "old"), whole)
 
     def test_an_unstable_step_says_where(self, tmp_path: Path) -> None:
         made = NavierStokesFlow(samples=2, resolution=64, solver_resolution=64, frames=1, step=1.0)
@@ -224,12 +208,6 @@ class TestTrajectories:
         assert tail_share(modes, (k > 9).nonzero().flatten()) == pytest.approx(expected)
         assert tail_share(0 * modes, torch.tensor([0])) == 0
 
-    def test_seeds_that_would_repeat_samples(self) -> None:
-        """2^32 + s is drawn as (s, 1): with it, sample 0 would be sample 1 of seed 0."""
-        assert flow(seed=2**32 - 1).seed == 2**32 - 1
-        with pytest.raises(ValidationError, match="less than 4294967296"):
-            flow(seed=2**32)
-
     def test_bad_parameters(self) -> None:
         with pytest.raises(ValidationError, match="multiple of resolution"):
             flow(resolution=12)
@@ -244,140 +222,6 @@ class TestTrajectories:
         assert sizes == {1e-3: (5000, 50), 1e-4: (10000, 30), 1e-5: (1200, 20)}
         assert all(NavierStokesFlow(**p).viscosity == nu for nu, p in PUBLISHED.items())
         assert all(word in CARD for word in ("Equation", "Cost", "Known flaws", "0.262"))
-
-
-class StopError(Exception):
-    """The user's Ctrl-C, at a chosen frame."""
-
-
-class TestFolder:
-    @pytest.fixture(autouse=True)
-    def _two_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 2))
-
-    @pytest.mark.parametrize("frame", [1, 6, 8, 14])
-    def test_an_interrupted_generation_goes_on(self, frame: int, tmp_path: Path) -> None:
-        def interrupt(stage: str, done: int, total: int) -> None:
-            if done == frame:
-                raise StopError
-
-        with pytest.raises(StopError):
-            flow().trajectories(progress=interrupt if frame != 1 else _at_once, folder=tmp_path)
-        finished = {place.name: place.stat().st_mtime_ns for place in tmp_path.iterdir()}
-        assert len(finished) == (frame - 1) // 6
-        assert np.array_equal(flow().trajectories(folder=tmp_path), flow().trajectories())
-        assert {name: (tmp_path / name).stat().st_mtime_ns for name in finished} == finished
-
-    def test_a_finished_folder_is_read_not_solved(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        whole = flow().trajectories(folder=tmp_path)
-        monkeypatch.setattr(VorticitySolver, "advance_modes_", _never)
-        assert np.array_equal(flow().trajectories(folder=tmp_path), whole)
-        assert np.array_equal(flow(samples=3).trajectories(folder=tmp_path), whole[:3])
-
-    def test_more_samples_are_added(self, tmp_path: Path) -> None:
-        flow(samples=3).trajectories(folder=tmp_path)
-        assert np.array_equal(flow(samples=6).trajectories(folder=tmp_path), flow(samples=6).trajectories())
-        assert sorted(place.name for place in tmp_path.iterdir()) == [
-            "part-000000-000002",
-            "part-000002-000003",
-            "part-000003-000004",
-            "part-000004-000006",
-        ]
-
-    def test_a_part_that_was_deleted_is_made_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The gap is filled up to the next part, also where more samples would fit into memory."""
-        whole = flow().trajectories(folder=tmp_path)
-        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, 8))
-        part = tmp_path / "part-000002-000004"
-        for place in part.iterdir():
-            place.unlink()
-        part.rmdir()
-        assert np.array_equal(flow().trajectories(folder=tmp_path), whole)
-        assert part.is_dir()
-
-    def test_another_flow_is_refused(self, tmp_path: Path) -> None:
-        flow().trajectories(folder=tmp_path)
-        with pytest.raises(DataError, match="another flow"):
-            flow(seed=3).trajectories(folder=tmp_path)
-
-    @pytest.mark.parametrize("damage", ["byte", "missing"])
-    def test_a_damaged_part_is_refused(self, damage: str, tmp_path: Path) -> None:
-        flow().trajectories(folder=tmp_path)
-        file = tmp_path / "part-000002-000004" / "frames.safetensors"
-        if damage == "missing":
-            file.unlink()
-        else:
-            data = bytearray(file.read_bytes())
-            data[-1] ^= 1
-            file.write_bytes(data)
-        with pytest.raises(DataError, match=r"delete .*part-000002-000004 to make it again"):
-            flow().trajectories(folder=tmp_path)
-
-    def test_a_folder_in_use_is_waited_for(self, tmp_path: Path) -> None:
-        """Whoever comes second reads what the first one has made."""
-        expected = flow().trajectories(folder=tmp_path / "made")
-        with ThreadPoolExecutor(1) as second, warnings.catch_warnings(record=True) as told:
-            warnings.simplefilter("always")
-            with storage.RunLock(tmp_path / "shared"):
-                coming = second.submit(flow().trajectories, folder=tmp_path / "shared")
-                with pytest.raises(TimeoutError):
-                    coming.result(timeout=0.2)
-                for part in (tmp_path / "made").iterdir():
-                    part.rename(tmp_path / "shared" / part.name)
-            assert np.array_equal(coming.result(timeout=20), expected)
-        assert [str(one.message)[:13] for one in told] == ["waiting until"]
-        assert sorted(place.name[:4] for place in (tmp_path / "shared").iterdir()) == ["part"] * len(expected[::2])
-
-    @pytest.mark.parametrize("group", [1, 2, 8])
-    def test_only_the_parts_of_these_samples_are_made_again(
-        self, group: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        whole = flow(samples=7).trajectories(folder=tmp_path)  # parts of two
-        before = {place.name: place.stat().st_mtime_ns for place in tmp_path.iterdir()}
-        monkeypatch.setitem(navier_stokes._GROUP, "cpu", (2**18, group))
-        told: list[int] = []
-
-        def watch(stage: str, done: int, total: int) -> None:
-            told.append(total)
-            if done == 4 * 3:
-                raise StopError
-
-        with pytest.raises(StopError):
-            flow(samples=3).trajectories(folder=tmp_path, progress=watch, again=True)
-        assert told[0] == 4 * 3, "sample 3 shares a part with sample 2 and is made with it"
-        with monkeypatch.context() as patch:
-            patch.setattr(VorticitySolver, "advance_modes_", _never)
-            kept = flow(samples=7).trajectories(folder=tmp_path)
-        np.testing.assert_allclose(kept, whole, atol=1e-6)
-        again = flow(samples=3).trajectories(folder=tmp_path, again=True)
-        np.testing.assert_allclose(again, whole[:3], atol=1e-6)
-        names = {"part-000004-000006", "part-000006-000007"}
-        after = {place.name: place.stat().st_mtime_ns for place in tmp_path.iterdir()}
-        assert {name: after[name] for name in names} == {name: before[name] for name in names}
-        made = {name: time for name, time in after.items() if name not in names}
-        ends = {1: [1, 2, 3, 4], 2: [2, 4], 8: [4]}[group]
-        assert sorted(made) == [f"part-{a:06d}-{b:06d}" for a, b in zip([0, *ends], ends, strict=False)]
-        assert min(made.values()) > max(before.values())
-        monkeypatch.setattr(VorticitySolver, "advance_modes_", _never)
-        np.testing.assert_allclose(flow(samples=7).trajectories(folder=tmp_path), whole, atol=1e-6)
-
-    def test_a_damaged_part_can_be_made_again(self, tmp_path: Path) -> None:
-        whole = flow().trajectories(folder=tmp_path)
-        (tmp_path / "part-000000-000002" / "manifest.json").unlink()
-        assert np.array_equal(flow().trajectories(folder=tmp_path, again=True), whole)
-        assert np.array_equal(flow().trajectories(folder=tmp_path), whole)
-
-    def test_a_full_disk_is_found_before_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        flow().trajectories(folder=tmp_path / "finished")
-        monkeypatch.setattr(storage, "disk_has_room", lambda path, count: count == 0)
-        monkeypatch.setattr(VorticitySolver, "advance_modes_", _never)
-        with pytest.raises(DataError, match="GiB more on its disk"):
-            flow().trajectories(folder=tmp_path / "new")
-        flow().trajectories(folder=tmp_path / "finished")
-
-
-def _at_once(stage: str, done: int, total: int) -> None:
-    raise StopError
 
 
 def _never(self: VorticitySolver, modes: torch.Tensor, time: float) -> torch.Tensor:

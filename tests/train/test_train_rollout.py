@@ -15,6 +15,7 @@ from torch import Tensor
 from hofno import HOFNO, Dataset, Run, evaluate, fit, generate, load
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import ShapeError, SpecError
+from hofno.problems.base import Rollout
 from hofno.spec import TrainSpec
 from hofno.train.loop import Interrupted
 from hofno.train.losses import LOSSES
@@ -51,12 +52,15 @@ def curved(x: Tensor) -> Tensor:
     return (x[:, :1] * x[:, 1:2]).roll(1, -1) + 0.5 * x[:, 2:].roll(1, -2)
 
 
+THREE = Rollout(history=3, horizon=6)
+
+
 class TestTasks:
     frames = torch.randn(5, 9, 4, 6, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 0, 4])
 
     def test_teacher_forced(self) -> None:
-        task = TeacherForced(self.frames, 3)
+        task = TeacherForced(self.frames, THREE)
         assert task.items == 5
         found, target, _ = task.predict(curved, self.order)
         expected, wanted = [], []
@@ -68,9 +72,9 @@ class TestTasks:
         assert torch.equal(target, torch.cat(wanted))
 
     def test_single_windows_are_all_windows_once(self) -> None:
-        task = SingleWindows(self.frames, 3)
+        task = SingleWindows(self.frames, THREE)
         assert task.items == 5 * 6
-        every = TeacherForced(self.frames, 3).predict(curved, torch.arange(5))
+        every = TeacherForced(self.frames, THREE).predict(curved, torch.arange(5))
         found = task.predict(curved, torch.arange(30))
         assert torch.equal(found.prediction, every.prediction)
         assert torch.equal(found.target, every.target)
@@ -79,7 +83,7 @@ class TestTasks:
         assert torch.equal(some[1], every[1][[29, 7]])
 
     def test_free_running(self) -> None:
-        found, target, _ = FreeRunning(self.frames, 3).predict(curved, self.order)
+        found, target, _ = FreeRunning(self.frames, THREE).predict(curved, self.order)
         for row, sample in enumerate(self.order.tolist()):
             known = [self.frames[sample, t] for t in range(3)]
             for t in range(3, 9):
@@ -90,7 +94,7 @@ class TestTasks:
     def test_free_running_has_the_gradient_of_the_whole_rollout(self) -> None:
         frames = self.frames[:2, :6].double()
         scale = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-        task = FreeRunning(frames, 3)
+        task = FreeRunning(frames, THREE)
 
         def loss(s: Tensor) -> Tensor:
             found, target, _ = task.predict(lambda x: s * curved(x), torch.arange(2))
@@ -103,7 +107,7 @@ class TestTasks:
 
     def test_the_loss_is_the_published_sum_over_steps_up_to_a_factor(self) -> None:
         """Relative errors of all steps, summed over the steps and averaged over the trajectories, over their number."""
-        found, target, _ = TeacherForced(self.frames, 3).predict(curved, self.order)
+        found, target, _ = TeacherForced(self.frames, THREE).predict(curved, self.order)
         mean, std = torch.zeros(1, 1, 1), torch.ones(1, 1, 1)
         published = 0.0
         for t in range(6):

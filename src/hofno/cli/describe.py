@@ -166,11 +166,13 @@ def _show_spec(spec: Spec, time: bool) -> None:
 
 
 def _places(geometry: Geometry) -> str:
-    from hofno.geometry import Mesh, Points
+    from hofno.geometry import Mesh, Points, Sphere
 
     points = " x ".join(map(str, geometry.shape))
     if isinstance(geometry, Points):
         return f"{points} scattered points in {geometry.dim} dimensions"
+    if isinstance(geometry, Sphere):
+        return f"{points} points on a sphere, {geometry.nodes} rows"
     kind = "mesh" if isinstance(geometry, Mesh) else "periodic" if geometry.periodic else "not periodic"
     return f"{points} points, {kind}"
 

@@ -39,11 +39,14 @@ def generate(
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
         for kind, values in (("input", parts.x), ("target", parts.y)):
-            whole = data.rollout is not None  # frames are one quantity, described together
-            count, means, squares = moments(pieces_of(values), kept=[] if whole else [1])
-            lengths = values.shape if whole else (values.shape[0], *values.shape[2:])
+            fields = 0 if data.rollout is None else data.rollout.fields
+            pieces, lengths = pieces_of(values), (values.shape[0], *values.shape[2:])
+            if fields:  # a field is one quantity in all frames
+                pieces = (piece.unflatten(1, (-1, fields)) for piece in pieces)
+                lengths = (values.shape[0], values.shape[1] // fields, *values.shape[2:])
+            count, means, squares = moments(pieces, kept=[2] if fields > 1 else [] if fields else [1])
             for channel, (mean, square) in enumerate(zip(means.flatten(), squares.flatten(), strict=True)):
-                label = f"{kind} frames" if whole else f"{kind} {channel}"
+                label = f"{kind} frames" if fields == 1 else f"{kind} {'field ' if fields else ''}{channel}"
                 std = (square / max(1, count - 1)).sqrt()
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)

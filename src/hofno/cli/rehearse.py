@@ -63,7 +63,8 @@ def random_data(made: Problem, spec: Spec) -> Dataset:
     geometry, rollout = made.grid_geometry, made.rollout
     each = made.windows if spec.train.batch_of == "windows" else 1  # of what a batch is made, in a sample
     samples = max(2, min(made.train * made.together, math.ceil(spec.train.batch_size / each)))
-    given, wanted = made.channels if rollout is None else (rollout.history, made.windows)
+    given, wanted = made.channels
+    wanted = wanted if rollout is None else wanted * made.windows
     x, y = (torch.randn(samples, channels, *geometry.shape) for channels in (given, wanted))
     coords = None
     if isinstance(geometry, Points):

@@ -4,7 +4,8 @@ Fields at points come with the places of these, other ones in each sample. Sampl
 filled up, and a mask says which points are there; fields and places are 0 where none is.
 
 With a rollout, the channels of a split are frames in time: x holds `history` of them and y those that follow. A model
-takes `history` channels to one, and the splits are views of the trajectories.
+takes `history` channels to one, and the splits are views of the trajectories. Frames of several fields are that many
+channels each, one frame after the other.
 
 Data that take more than half of the free memory stay in their files: samples of a split are read when they are asked
 for, `split[rows]`, `split.batches(size)`, and all of them by `split.x` and its like.
@@ -201,11 +202,11 @@ class Dataset:
 
     @property
     def in_channels(self) -> int:
-        return self.train.parts.x.shape[1] if self.rollout is None else self.rollout.history
+        return self.train.parts.x.shape[1] if self.rollout is None else self.rollout.history * self.rollout.fields
 
     @property
     def out_channels(self) -> int:
-        return self.train.parts.y.shape[1] if self.rollout is None else 1
+        return self.train.parts.y.shape[1] if self.rollout is None else self.rollout.fields
 
 
 def split_of(arrays: Arrays, together: int = 1) -> Split:

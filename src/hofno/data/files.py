@@ -30,6 +30,7 @@ def dataset_of_files(made: Problem) -> Dataset:
     elif isinstance(made, OwnTrajectories):
         data = from_trajectories(
             found["frames"],
+            fields=made.several,
             history=made.history,
             horizon=made.horizon,
             start=made.start,

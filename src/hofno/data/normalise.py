@@ -41,9 +41,10 @@ class ChannelNormaliser:
         return cls._from(*moments(there, kept=[1]))
 
     @classmethod
-    def fit_frames(cls, *frames: Values) -> ChannelNormaliser:
-        """One mean and one deviation for a quantity, over the samples, times and points of all (n, t, *grid)."""
-        return cls._from(*moments((piece for whole in frames for piece in pieces_of(whole)), kept=[]))
+    def fit_frames(cls, *frames: Values, fields: int = 1) -> ChannelNormaliser:
+        """One mean and one deviation for each field, over the samples, times and points of all (n, t fields, *grid)."""
+        pieces = (piece.unflatten(1, (-1, fields)) for whole in frames for piece in pieces_of(whole))
+        return cls._from(*moments(pieces, kept=[2] if fields > 1 else []))
 
     @classmethod
     def _from(cls, count: int, mean: Tensor, square: Tensor) -> ChannelNormaliser:
@@ -53,9 +54,13 @@ class ChannelNormaliser:
         unit = largest if largest > TINY and not ORDINARY[0] <= largest <= ORDINARY[1] else 1.0
         return cls(mean.float(), torch.where(varies, std, unit).float())
 
-    def repeated(self, channels: int) -> ChannelNormaliser:
-        """The statistics of one channel for `channels` of them."""
-        return ChannelNormaliser(self.mean.repeat(channels), self.std.repeat(channels))
+    def repeated(self, times: int) -> ChannelNormaliser:
+        """The statistics of these channels again and again, for as many frames."""
+        return ChannelNormaliser(self.mean.repeat(times), self.std.repeat(times))
+
+    def encode_frames(self, u: Tensor) -> Tensor:
+        """Frames (b, t c, *grid) of these c channels each."""
+        return self.encode(u.unflatten(1, (-1, len(self.mean))).flatten(0, 1)).view_as(u)
 
     @classmethod
     def identity(cls, channels: int) -> ChannelNormaliser:

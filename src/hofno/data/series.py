@@ -18,6 +18,7 @@ from hofno.spec import check_seed
 def from_trajectories(
     frames: object,
     *,
+    fields: bool = False,
     history: int = 1,
     horizon: int | None = None,
     start: int | None = None,
@@ -31,22 +32,28 @@ def from_trajectories(
     A model takes `history` frames to the next one: `HOFNO(in_channels=history, out_channels=1, ...)`. Trained on it,
     `predict(frames[:, :history], steps=...)` feeds its predictions back to it, as many steps as are asked for.
 
+    With `fields`, frames are (n, times, c, *grid) of c quantities, and those of a frame are c channels one after the
+    other: a model takes history x c channels to c, and `predict` steps x c of them.
+
     Args:
         frames: arrays or tensors, or with seed=None an array mapped from a file.
+        fields: whether the third axis of frames holds several quantities.
         history: frames that the model takes.
         horizon: frames that are predicted where errors are measured; all after `start` unless given.
         start: first frame that is predicted where errors are measured; `history` unless given.
         periodic: whether the grid is periodic (samples at i/n) or includes both ends of each axis.
         split: training, validation and test trajectories, as fractions that sum to 1 or as numbers.
         seed: seed of the shuffle before the split; None keeps the given order.
-        symmetry: motions of the grid that take trajectories to trajectories, see `from_arrays`; the quantity is their
-            one target.
+        symmetry: motions of the grid that take trajectories to trajectories, see `from_arrays`; the quantities are
+            their targets.
     """
     whole = (
         frames if isinstance(frames, np.memmap) and frames.dtype == np.float32 else as_float32(frames, "frames").numpy()
     )
-    if whole.ndim < 3:
-        raise DataError(f"frames must be (n, times, *grid) with one to three grid axes; got shape {whole.shape}")
+    before = 3 if fields else 2  # axes that are not the grid's
+    if not 1 <= whole.ndim - before <= 3:
+        expected = "(n, times, fields, *grid)" if fields else "(n, times, *grid)"
+        raise DataError(f"frames must be {expected} with one to three grid axes; got shape {whole.shape}")
     samples, times = whole.shape[:2]
     first = history if start is None else start
     steps = times - first if horizon is None else horizon
@@ -55,14 +62,15 @@ def from_trajectories(
             f"there are {times} frames; got history={history}, start={first}, horizon={steps}; 1 <= history <= start "
             "and start + horizon <= times are needed"
         )
-    grid = Grid(shape=whole.shape[2:], periodic=periodic)
-    check_symmetry(symmetry, grid, inputs=0, targets=1)
+    grid, count = Grid(shape=whole.shape[before:], periodic=periodic), whole.shape[2] if fields else 1
+    check_symmetry(symmetry, grid, inputs=0, targets=count)
     refuse_not_finite(values_of(whole), "frames")
     train, valid, test = sample_counts(split, samples)
     if seed is not None:
         whole = whole[np.random.default_rng(check_seed(seed)).permutation(samples)]
     rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
-    rollout = Rollout(history, steps)
-    found = split_frames(whole, *rows, rollout, first)
+    rollout = Rollout(history, steps, count)
+    flat = whole.reshape(samples, times * count, *grid.shape)
+    found = split_frames(flat, *rows, rollout, first)
     stamp = {"origin": "user", "samples": [train, valid, test], "shuffle_seed": seed, "start": first}
     return trajectory_dataset(found, grid, rollout, "user", stamp, "", symmetry)

@@ -78,7 +78,8 @@ class Views:
 
 
 def _channels(channels: Channels, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Signs and offsets of the channels of a batch, as they are broadcast against it."""
+    """Signs and offsets of the channels of a batch, as they are broadcast against it; the same in every frame."""
     shape = (-1,) + (1,) * (like.ndim - 2)
     signs, offsets = channels.of(1)
+    signs, offsets = (part * (like.shape[1] // len(part)) if len(part) > 1 else part for part in (signs, offsets))
     return like.new_tensor(signs).view(shape), like.new_tensor(offsets).view(shape)

@@ -16,11 +16,13 @@ from hofno.data.dataset import Split
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError
 from hofno.evaluation.score import Scores, score
-from hofno.geometry import Grid
+from hofno.geometry import PADDED_BY, Grid, padded_shape
 from hofno.surrogate import Surrogate
 
 BATCH = 32
 """Samples in a forward pass on the training grid; fewer on finer ones, so that they take no more memory."""
+LONGER = 5e-4
+"""Padded domains whose lengths differ by less are the same."""
 
 
 def refuse_fixed_grid(surrogate: Surrogate, shape: Sequence[int]) -> None:
@@ -31,6 +33,24 @@ def refuse_fixed_grid(surrogate: Surrogate, shape: Sequence[int]) -> None:
             f"the run has train.normaliser='pixel' or 'column', statistics of the places of its grid {own}; got a grid "
             f"{tuple(shape)}; evaluate it on its own grid, or train a run with train.normaliser='channel'"
         )
+
+
+def longer_by(surrogate: Surrogate, resolutions: Sequence[int]) -> dict[int, float]:
+    """By resolution, how much longer than on its own grid the padded domain of an operator is there, as a fraction.
+
+    Padding by a fraction of the points makes it so on grids with both ends in them; an operator that was trained with
+    another period is another operator there. Only those that are longer or shorter by more than `LONGER` are told.
+    """
+    if isinstance(surrogate.grid, Grid) and surrogate.grid.periodic:
+        return {}
+    own, apart = surrogate.grid.shape[0], {}
+    for module in surrogate.model.modules():
+        fraction, by = getattr(module, "domain_padding", None), getattr(module, "padded_by", "points")
+        if not isinstance(fraction, float) or by not in PADDED_BY:
+            continue
+        periods = {n: padded_shape((n,), fraction, by)[0] / (n - 1) for n in (own, *resolutions)}
+        apart |= {n: periods[n] / periods[own] - 1 for n in resolutions if abs(periods[n] / periods[own] - 1) > LONGER}
+    return apart
 
 
 def strided(split: Split, grid: Grid, resolution: int) -> Split:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +23,7 @@ from hofno.data.faint import faint, named
 from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
-from hofno.evaluation.spectrum import FAINT, band_errors, band_powers, energy_spectrum, power_spectrum
+from hofno.evaluation.spectrum import FAINT, Power, band_errors, band_powers, energy_spectrum, power_on
 from hofno.surrogate import Surrogate, check_batch_size
 
 BOUND = 4.0
@@ -82,7 +81,7 @@ def score_rollout(
 
     Args:
         surrogate: a model that was trained on trajectories.
-        split: x (n, history, *grid) and y (n, t, *grid).
+        split: x (n, history, *grid) and y (n, t, *grid); of several fields, that many channels for each frame.
         later: frames that follow y, where they are known, (n, rest, *grid).
         vorticity: whether the frames are vorticity in the plane, so that they have an energy spectrum too.
         batch_size: samples in a forward pass.
@@ -90,30 +89,32 @@ def score_rollout(
     if surrogate.rollout is None:
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
     check_batch_size(batch_size)
-    dims, horizon = len(split.parts.y.shape) - 2, split.parts.y.shape[1]
+    fields, power_of = surrogate.rollout.fields, power_on(surrogate.grid)
+    scored = split.parts.y.shape[1]  # channels of all frames of the horizon
+    horizon = scored // fields
     rows: list[tuple[Tensor, ...]] = []
     bands: list[dict[str, Tensor]] = []
     sums: dict[str, dict[str, Tensor]] = {}
     held: dict[str, float] = {}  # power of the truth in each band
     for start, part in zip(range(0, len(split), batch_size), split.batches(batch_size), strict=True):
         x, y = part.x, part.y
-        after = y[:, :0] if later is None else later[start : start + batch_size][:, :horizon]
+        after = y[:, :0] if later is None else later[start : start + batch_size][:, :scored]
         long = surrogate.predict_tensor(x, batch_size, 2 * horizon)
-        p, truth = long[:, :horizon], torch.cat((y, after), 1)
+        p, truth = long[:, :scored], torch.cat((y, after), 1)
         taught = one_step(surrogate, x, y, batch_size)
         rows.append(
             (
-                _per_step(p, y),
-                _per_step(taught, y).mean(1),
+                _per_step(p, y, fields),
+                _per_step(taught, y, fields).mean(1),
                 known_square(mse(taught, y)),
-                _power(long),
-                _power(truth),
-                _per_step(long[:, horizon : horizon + after.shape[1]], after),
+                _power(long, fields),
+                _power(truth, fields),
+                _per_step(long[:, scored : scored + after.shape[1]], after, fields),
             )
         )
-        bands.append({name: known(error) for name, error in band_errors(p, y, dims).items()})
-        _add_spectra(sums, p[:, -1], y[:, -1], dims, vorticity)
-        for name, value in band_powers(y, dims).items():
+        bands.append({name: known(error) for name, error in band_errors(p, y, power_of).items()})
+        _add_spectra(sums, p[:, -fields:], y[:, -fields:], power_of, vorticity)
+        for name, value in band_powers(y, power_of).items():
             held[name] = held.get(name, 0.0) + value
     per_step, taught_l2, taught_mse, power, true_power, later_l2 = (torch.cat(c) for c in zip(*rows, strict=True))
     wrong = faint(true_power[:, :horizon].sqrt()).any(1).nonzero().flatten()
@@ -131,33 +132,34 @@ def score_rollout(
 
 def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:
     """Every frame of y (n, t, *grid) predicted from the true ones before it, the first from x (n, history, *grid)."""
-    history, true = x.shape[1], torch.cat((x, y), 1)
-    steps = [surrogate.predict_tensor(true[:, t : t + history], batch_size, 1) for t in range(y.shape[1])]
-    return torch.cat(steps, 1)
+    assert surrogate.rollout is not None
+    taken, true, fields = x.shape[1], torch.cat((x, y), 1), surrogate.rollout.fields
+    starts = range(0, y.shape[1], fields)
+    return torch.cat([surrogate.predict_tensor(true[:, c : c + taken], batch_size, 1) for c in starts], 1)
 
 
-def _per_step(prediction: Tensor, target: Tensor) -> Tensor:
-    """Relative L2 error of every frame, (n, t, *grid) -> (n, t)."""
+def _per_step(prediction: Tensor, target: Tensor, fields: int) -> Tensor:
+    """Relative L2 error of every frame, (n, t fields, *grid) -> (n, t)."""
     if target.shape[1] == 0:
         return target.new_zeros((len(target), 0), dtype=torch.float64)
-    each = known(rel_l2(prediction.flatten(0, 1), target.flatten(0, 1)))
-    return each.unflatten(0, target.shape[:2])
+    p, y = (part.unflatten(1, (-1, fields)).flatten(0, 1) for part in (prediction, target))
+    return known(rel_l2(p, y)).view(len(target), -1)
 
 
-def _power(frames: Tensor) -> Tensor:
-    """mean(w^2) / 2 of every frame, (n, t, *grid) -> (n, t), float64."""
-    return 0.5 * frames.double().square().flatten(2).mean(2)
+def _power(frames: Tensor, fields: int) -> Tensor:
+    """mean(w^2) / 2 of every frame, (n, t fields, *grid) -> (n, t), float64."""
+    return 0.5 * frames.double().square().unflatten(1, (-1, fields)).flatten(2).mean(2)
 
 
-def _add_spectra(sums: dict[str, dict[str, Tensor]], p: Tensor, y: Tensor, dims: int, vorticity: bool) -> None:
-    """Add the spectra of a batch of frames (n, *grid): of the truth, the prediction, and their difference."""
-    kinds: dict[str, Callable[[Tensor], Tensor]] = {"power": lambda frames: power_spectrum(frames, dims)}
+def _add_spectra(sums: dict[str, dict[str, Tensor]], p: Tensor, y: Tensor, power_of: Power, vorticity: bool) -> None:
+    """Add the spectra of a batch of frames (n, fields, *grid): of the truth, the prediction, and their difference."""
+    kinds: dict[str, Power] = {"power": power_of}
     if vorticity:
         kinds["energy"] = energy_spectrum
     for kind, spectrum in kinds.items():
         parts = {"truth": y, "prediction": p, "error": p.double() - y.double()}
         for name, fields in parts.items():
-            value = spectrum(fields).sum(0)
+            value = spectrum(fields).sum((0, 1))
             found = sums.setdefault(kind, {})
             found[name] = found[name] + value if name in found else value
 

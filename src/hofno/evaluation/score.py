@@ -54,7 +54,7 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
     channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
-    steps = None if surrogate.rollout is None else shape[1]
+    steps = None if surrogate.rollout is None else shape[1] // surrogate.rollout.fields
     if steps is None and shape[1] != channels:
         raise ShapeError(
             f"the model predicts {channels} channels and the targets have {shape[1]} in shape "
@@ -70,6 +70,7 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
         y = part.y
         p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
+        std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
         if split.together > 1:
             p, y = (fields.unflatten(0, (-1, split.together)) for fields in (p, y))
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)

@@ -5,6 +5,8 @@ r"""Spectra of periodic fields by shells of integer wavenumbers, and errors by b
     power (of vorticity: enstrophy)     Z(s) = 1/2 sum_{k in shell(s)} |w_k|^2,      sum_s Z(s) = mean(w^2) / 2
     energy of the flow of vorticity w   E(s) = 1/2 sum_{k in shell(s)} |w_k|^2 / (2 pi |k|)^2
 
+On a sphere the shells are the degrees s of spherical harmonics, Z(s) = 1/(8 pi) sum_m |w_sm|^2 over all orders.
+
 The error of a band is the relative L2 error of the part of a field that lies in it. The bands are shells 0 to 4 (low),
 5 to 12 (medium) and 13 upwards (high); published tables by band do not say where theirs begin.
 """
@@ -12,11 +14,18 @@ The error of a band is the relative L2 error of the part of a field that lies in
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from hofno.evaluation.metrics import TINY
+from hofno.geometry import Geometry, Sphere
+from hofno.transforms import sphere
+
+Power = Callable[[Tensor], Tensor]
+"""Fields (n, c, *grid) to their power by shell, (n, c, shells), float64."""
 
 FAINT = 1e-10
 """A band with a smaller share of the power is rounding in float32: an error relative to it says nothing."""
@@ -35,6 +44,20 @@ def power_spectrum(fields: Tensor, dims: int) -> Tensor:
     return _by_shell(_square(fields, dims), dims)
 
 
+def power_on(geometry: Geometry) -> Power:
+    """What gives the power by shell of fields that live there."""
+    if isinstance(geometry, Sphere):
+        return partial(spherical_power, nodes=geometry.nodes)
+    return partial(power_spectrum, dims=len(geometry.shape))
+
+
+def spherical_power(fields: Tensor, nodes: str) -> Tensor:
+    """Z(s) of fields on a sphere, (n, c, rows, columns) -> (n, c, degrees), of all degrees that the grid holds."""
+    rows, columns = fields.shape[-2:]
+    spectrum = sphere.forward(fields.double().movedim(1, -1), min(rows, (columns + 1) // 2), nodes)
+    return sphere.power(spectrum).movedim(-1, 1) / (8 * math.pi)
+
+
 def energy_spectrum(vorticity: Tensor) -> Tensor:
     """E(s) of plane flows on the unit torus given by their vorticity, (.., n, n) -> (.., shells), float64."""
     _, square = shells(tuple(vorticity.shape[-2:]))
@@ -42,19 +65,19 @@ def energy_spectrum(vorticity: Tensor) -> Tensor:
     return _by_shell(_square(vorticity, 2) / laplacian, 2)
 
 
-def band_powers(target: Tensor, dims: int) -> dict[str, float]:
+def band_powers(target: Tensor, power_of: Power) -> dict[str, float]:
     """The power of all frames that each band holds, (n, t, *grid); bands the grid does not have are left out."""
-    power = power_spectrum(target, dims).sum((0, 1))
+    power = power_of(target).sum((0, 1))
     return {name: float(power[a:b].sum()) for name, (a, b) in BANDS.items() if a < len(power)}
 
 
-def band_errors(prediction: Tensor, target: Tensor, dims: int) -> dict[str, Tensor]:
+def band_errors(prediction: Tensor, target: Tensor, power_of: Power) -> dict[str, Tensor]:
     """Relative L2 error of each band over all frames of a sample, (n, t, *grid) -> band: (n,), float64.
 
     Bands that the grid does not hold are left out.
     """
-    wrong = power_spectrum(prediction.double() - target.double(), dims).sum(1)  # (n, shells)
-    right = power_spectrum(target, dims).sum(1)
+    wrong = power_of(prediction.double() - target.double()).sum(1)  # (n, shells)
+    right = power_of(target).sum(1)
     found: dict[str, Tensor] = {}
     for name, (low, high) in BANDS.items():
         if low < right.shape[-1]:

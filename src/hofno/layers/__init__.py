@@ -3,5 +3,14 @@
 from hofno.layers.blocks import ClassicBlock, ModernBlock
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.spectral import HigherOrderSpectralConv
+from hofno.layers.sphere import HigherOrderSphericalConv
 
-__all__ = ["MLP", "ClassicBlock", "DropPath", "HigherOrderSpectralConv", "ModernBlock", "RMSNorm"]
+__all__ = [
+    "MLP",
+    "ClassicBlock",
+    "DropPath",
+    "HigherOrderSpectralConv",
+    "HigherOrderSphericalConv",
+    "ModernBlock",
+    "RMSNorm",
+]

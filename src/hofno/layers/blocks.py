@@ -10,23 +10,24 @@ plain PyTorch. Both compute the same function.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
-from hofno.geometry import padded_shape
 from hofno.layers import kernels
 from hofno.layers.factors import DenseFactors
 from hofno.layers.filters import DepthwiseFilter
 from hofno.layers.kernels.trial import runs
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.spectral import HigherOrderSpectralConv
+from hofno.layers.sphere import HigherOrderSphericalConv
 from hofno.transforms import fourier
 
 BACKBONES = ("modern", "classic")
+Convolution = HigherOrderSpectralConv | HigherOrderSphericalConv
 
 
 class ModernBlock(nn.Module):
@@ -35,7 +36,7 @@ class ModernBlock(nn.Module):
     Where norms run inside what follows them (on a GPU and on the CPU), forward hooks of the parts do not fire.
     """
 
-    def __init__(self, conv: HigherOrderSpectralConv, expansion: int, drop_path: float) -> None:
+    def __init__(self, conv: Convolution, expansion: int, drop_path: float) -> None:
         super().__init__()
         self.norm1, self.norm2 = RMSNorm(conv.width), RMSNorm(conv.width)
         self.conv = conv
@@ -69,6 +70,7 @@ class ModernBlock(nn.Module):
     def _arguments(self, v: Tensor) -> tuple[Any, ...]:
         """What the fused block takes after v."""
         up, down = self.mlp.up, self.mlp.down
+        assert isinstance(self.conv, HigherOrderSpectralConv)
         linear, matrices, offset = _on_plane(self.conv, v)
         convolved = (self.norm1.weight, linear.weight, linear.bias, self.conv.filter.weight, offset)
         mapped = (self.norm2.weight, up.weight, up.bias, down.weight, down.bias)
@@ -81,7 +83,7 @@ class ClassicBlock(nn.Module):
     Where it runs fused, forward hooks of the parts do not fire.
     """
 
-    def __init__(self, conv: HigherOrderSpectralConv, drop_path: float, last: bool) -> None:
+    def __init__(self, conv: Convolution, drop_path: float, last: bool) -> None:
         super().__init__()
         if drop_path > 0.0:
             raise SpecError("the classic backbone has no residual branch to drop; set drop_path=0 or backbone='modern'")
@@ -91,8 +93,7 @@ class ClassicBlock(nn.Module):
 
     def forward(self, v: Tensor) -> Tensor:
         conv, skip = self.conv, self.skip
-        kept = tuple(conv.filter.weight.shape[: len(conv.modes)])
-        if _fusable(conv) and kernels.classic_supported(v, conv.order, kept):
+        if _fusable(conv) and kernels.classic_supported(v, conv.order, _kept(conv)):
             linear, matrices, offset = _on_plane(conv, v)
             maps = (linear.weight, linear.bias, conv.filter.weight, offset, skip.weight, skip.bias)
             arguments = (*maps, matrices, not self.last)
@@ -102,10 +103,15 @@ class ClassicBlock(nn.Module):
         return v if self.last else F.gelu(v)
 
 
-def _fusable(conv: HigherOrderSpectralConv) -> bool:
+def _kept(conv: HigherOrderSpectralConv) -> tuple[int, ...]:
+    return tuple(conv.filter.weight.shape[: len(conv.modes)])
+
+
+def _fusable(conv: Convolution) -> TypeGuard[HigherOrderSpectralConv]:
     """Whether this is a convolution that the fused kernels know."""
     return (
-        not torch.compiler.is_compiling()
+        isinstance(conv, HigherOrderSpectralConv)
+        and not torch.compiler.is_compiling()
         and isinstance(conv.factors, DenseFactors)
         and not conv.dealias
         and conv.transform_dtype in (None, torch.float32)
@@ -120,17 +126,17 @@ def _on_plane(
     conv.check(v)
     assert isinstance(conv.factors, DenseFactors)
     points = tuple(v.shape[1:3])
-    padded = padded_shape(points, conv.domain_padding)
-    matrices = fourier.plane_matrices(points, padded, conv.modes, conv.mode_set, v)
+    padded, half_ends = conv.padded(points), conv.half_ends
+    matrices = fourier.plane_matrices(points, padded, conv.modes, conv.mode_set, v, half_ends=half_ends)
     offset = None
     if padded != points:
-        shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v)
+        shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v, half_ends=half_ends)
         offset = shape.unsqueeze(-1) * conv.factors.at_zero()
     return conv.factors.linear, matrices, offset
 
 
 def stack_of_blocks(
-    depth: int, make_conv: Callable[[], HigherOrderSpectralConv], backbone: str, expansion: int, drop_path: float
+    depth: int, make_conv: Callable[[], Convolution], backbone: str, expansion: int, drop_path: float
 ) -> nn.ModuleList:
     """`depth` blocks, each with a convolution of its own; stochastic depth rises linearly up to `drop_path`."""
     blocks = nn.ModuleList()

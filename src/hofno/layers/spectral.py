@@ -22,7 +22,9 @@ from torch import Tensor, nn
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import (
     MODE_SETS,
+    PADDED_BY,
     ModeSet,
+    PaddedBy,
     check_mode_counts,
     check_modes,
     check_padding,
@@ -55,6 +57,8 @@ class HigherOrderSpectralConv(nn.Module):
         weights: "depthwise" (one complex number per mode and channel) or "dense" (a matrix per mode).
         dealias: evaluate the product on a grid fine enough to be exact on the kept modes.
         domain_padding: fraction of each axis appended as zeros, for domains that are not periodic (published: 2/3).
+        padded_by: "points" (published) or "length", see `hofno.geometry.padded_shape`. By length, the points at the
+            ends of a padded axis count half: the layer is then the same operator on every grid that holds its period.
         mode_set: "symmetric" or "reference", see `hofno.geometry`.
         method: "matmul", "fft", or "auto" by cost, see `hofno.transforms.fourier`.
     """
@@ -69,6 +73,7 @@ class HigherOrderSpectralConv(nn.Module):
         weights: str = "depthwise",
         dealias: bool = False,
         domain_padding: float = 0.0,
+        padded_by: PaddedBy = "points",
         mode_set: ModeSet = "symmetric",
         method: fourier.Method = "auto",
     ) -> None:
@@ -78,11 +83,13 @@ class HigherOrderSpectralConv(nn.Module):
         if order < 1:
             raise SpecError(f"order must be at least 1 (1 is the ordinary spectral convolution); got {order}")
         check_padding(domain_padding)
+        choose(padded_by, PADDED_BY, "padded_by")
         choose(weights, WEIGHTS, "weights")
         choose(mode_set, MODE_SETS, "mode_set")
         choose(method, fourier.METHODS, "method")
         self.width, self.modes, self.order = width, check_mode_counts(modes), order
         self.dealias, self.domain_padding = dealias, domain_padding
+        self.padded_by: PaddedBy = padded_by
         self.mode_set: ModeSet = mode_set
         self.method: fourier.Method = method
         self.transform_dtype: torch.dtype | None = None
@@ -104,24 +111,33 @@ class HigherOrderSpectralConv(nn.Module):
         points = tuple(v.shape[1:-1])
         if not torch.compiler.is_compiling():
             self.check(v)
-        padded = padded_shape(points, self.domain_padding)
+        padded = self.padded(points)
         if self.kind.name == "spectral":
             z = self._spectral_product(v, padded)
             return self._convolve(z, points, padded, tuple(z.shape[1:-1]), None, add)
         if self.dealias:
             band = tuple(n // 2 for n in padded)
             fine = dealiased_points(band, self._kept(), self.order)
-            z = self.factors(fourier.interpolate(v, fine, padded))
+            z = self.factors(fourier.interpolate(v, fine, padded, half_ends=self.half_ends))
             return self._convolve(z, points, padded, fine, None, add)
         return self.convolve_product(self.factors(v), add)
 
     def convolve_product(self, z: Tensor, add: Tensor | None = None) -> Tensor:
         """Convolve a product of pointwise factors that has been evaluated already, on the unpadded grid."""
         points = tuple(z.shape[1:-1])
-        padded = padded_shape(points, self.domain_padding)
+        padded = self.padded(points)
         assert isinstance(self.factors, PointwiseFactors)
         outside = self.factors.at_zero() if padded != points else None
         return self._convolve(z, points, padded, padded, outside, add)
+
+    def padded(self, points: tuple[int, ...]) -> tuple[int, ...]:
+        """Points along each axis of the padded domain."""
+        return padded_shape(points, self.domain_padding, self.padded_by)
+
+    @property
+    def half_ends(self) -> bool:
+        """Whether the ends of padded axes count half in transforms."""
+        return self.padded_by == "length"
 
     def check(self, v: Tensor) -> None:
         """Refuse a field this layer cannot take, and modes its grid cannot hold."""
@@ -131,7 +147,7 @@ class HigherOrderSpectralConv(nn.Module):
                 f"expected a channel-last field (batch, {dims} spatial axes, {self.width} channels); got shape "
                 f"{tuple(v.shape)}; channel-first data goes through x.movedim(1, -1)"
             )
-        padded = padded_shape(tuple(v.shape[1:-1]), self.domain_padding)
+        padded = self.padded(tuple(v.shape[1:-1]))
         check_modes(self.modes, self.mode_set, padded)
         if self.dealias and any(2 * top >= n for top, n in zip(self._kept(), padded, strict=True)):
             raise ShapeError(
@@ -155,14 +171,20 @@ class HigherOrderSpectralConv(nn.Module):
         """F^-1 R F z at the first `points` of `padded`, for z on a grid of `sampled` points, `outside` past its end."""
         dtype = z.dtype if self.transform_dtype is None else self.transform_dtype
         with full_precision(z):
-            spectrum = fourier.forward(z.to(dtype), self.modes, self.mode_set, sampled, self.method)
+            spectrum = fourier.forward(
+                z.to(dtype), self.modes, self.mode_set, sampled, self.method, half_ends=self.half_ends
+            )
             if outside is not None:
-                shape = fourier.indicator(points, padded, self.modes, self.mode_set, spectrum)
+                shape = self._outside(points, padded, spectrum)
                 spectrum = spectrum + shape.unsqueeze(-1) * outside.to(dtype)
             spectrum = self.filter(spectrum)
             residual = None if add is None or add.dtype != dtype else add
             out = fourier.inverse(spectrum, points, self.modes, self.mode_set, padded, self.method, add=residual)
         return out if add is None or residual is not None else out + add
+
+    def _outside(self, points: tuple[int, ...], padded: tuple[int, ...], like: Tensor) -> Tensor:
+        """Kept coefficients of the function that is 1 on the padding and 0 elsewhere."""
+        return fourier.indicator(points, padded, self.modes, self.mode_set, like, half_ends=self.half_ends)
 
     def _spectral_product(self, v: Tensor, padded: tuple[int, ...]) -> Tensor:
         """Product of the Fourier multipliers of A_i v + b_i, on the padded grid or on the dealiased one."""
@@ -172,9 +194,11 @@ class HigherOrderSpectralConv(nn.Module):
         p = self.factors(v)
         dtype = p.dtype if self.transform_dtype is None else self.transform_dtype
         with full_precision(v):
-            spectrum = fourier.forward(p.to(dtype), self.modes, self.mode_set, padded, self.method)
+            spectrum = fourier.forward(
+                p.to(dtype), self.modes, self.mode_set, padded, self.method, half_ends=self.half_ends
+            )
             if padded != points:
-                shape = fourier.indicator(points, padded, self.modes, self.mode_set, spectrum)
+                shape = self._outside(points, padded, spectrum)
                 spectrum = spectrum + shape.unsqueeze(-1) * self.factors.bias.to(dtype)
             spectrum = self.multipliers(spectrum)
             kept = self._kept()

@@ -19,6 +19,7 @@ from hofno.models.ono import ONO
 from hofno.models.pointho import PointHO
 from hofno.models.registry import MODELS, build, parameter_counts
 from hofno.models.resnet import ResNet
+from hofno.models.sfno import HOSFNO, SFNO
 from hofno.models.spectral import FNO, HOFNO
 from hofno.models.swin import Swin
 from hofno.models.transolver import Transolver
@@ -33,11 +34,13 @@ __all__ = [
     "FNO",
     "GNOT",
     "HOFNO",
+    "HOSFNO",
     "LSM",
     "MODELS",
     "MSPT",
     "MWT",
     "ONO",
+    "SFNO",
     "UFNO",
     "UNO",
     "DeepONet",

@@ -1,6 +1,8 @@
 """Every model by name: what it is called in a spec, what geometries it takes, how it is built, how large it is.
 
-A model on a grid or a mesh is called as model(x), one on points as model(x, coords) or model(x, coords, mask).
+A model on a grid, a mesh or a sphere is called as model(x), one on points as model(x, coords) or
+model(x, coords, mask). Fields on a sphere are latitudes by longitudes, so models on a grid take them as they are; a
+model on a sphere takes a grid of two axes as those.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any, get_type_hints
 from torch import nn
 
 from hofno.errors import SpecError
-from hofno.geometry import Geometry, kind_of
+from hofno.geometry import Geometry, Sphere, kind_of
 from hofno.layers.filters import SpectralFilter
 from hofno.models.deeponet import DeepONet, PointDeepONet
 from hofno.models.dsfno import DSFNO
@@ -32,6 +34,7 @@ from hofno.models.oformer import OFormer
 from hofno.models.ono import ONO
 from hofno.models.pointho import PointHO
 from hofno.models.resnet import ResNet
+from hofno.models.sfno import HOSFNO, SFNO
 from hofno.models.spectral import FNO, HOFNO
 from hofno.models.swin import Swin
 from hofno.models.transolver import Transolver
@@ -43,6 +46,8 @@ from hofno.models.uno import UNO
 MODELS: dict[str, type[nn.Module]] = {
     "hofno": HOFNO,
     "fno": FNO,
+    "hosfno": HOSFNO,
+    "sfno": SFNO,
     "geofno": GeoFNO,
     "pointho": PointHO,
     "transolver": Transolver,
@@ -72,6 +77,8 @@ MODELS: dict[str, type[nn.Module]] = {
 GEOMETRIES: dict[str, tuple[str, ...]] = {
     "hofno": ("grid", "mesh"),
     "fno": ("grid", "mesh"),
+    "hosfno": ("sphere", "grid"),
+    "sfno": ("sphere", "grid"),
     "geofno": ("points",),
     "pointho": ("points",),
     "transolver": ("grid", "mesh", "points"),
@@ -98,7 +105,7 @@ GEOMETRIES: dict[str, tuple[str, ...]] = {
     "deeponet": ("grid", "mesh"),
     "deeponet_points": ("points",),
 }
-WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points"}
+WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points", "sphere": "on a sphere"}
 
 
 def model_class(name: str) -> type[nn.Module]:
@@ -121,12 +128,23 @@ def model_name(model: nn.Module) -> str:
     )
 
 
+def check_nodes(model: nn.Module, geometry: Geometry) -> None:
+    """Refuse a model whose rows of a sphere lie elsewhere than those of the data."""
+    nodes = getattr(model, "nodes", None)
+    if isinstance(geometry, Sphere) and nodes is not None and nodes != geometry.nodes:
+        raise SpecError(
+            f"the rows of these data are {geometry.nodes!r} nodes of the sphere and the model has nodes={nodes!r}; set "
+            f"nodes={geometry.nodes!r}"
+        )
+
+
 def check_geometry(name: str, geometry: Geometry) -> None:
     """Refuse a model that does not live where the data do, and name those that do."""
     model_class(name)
     kind = kind_of(geometry)
-    if kind not in GEOMETRIES[name]:
-        others = ", ".join(sorted(other for other, kinds in GEOMETRIES.items() if kind in kinds))
+    like = {kind, "grid"} if kind == "sphere" else {kind}
+    if not like & set(GEOMETRIES[name]):
+        others = ", ".join(sorted(other for other, kinds in GEOMETRIES.items() if like & set(kinds)))
         taken = " or ".join(WHERE[known] for known in GEOMETRIES[name])
         raise SpecError(f"model {name!r} takes fields {taken}, and these are {WHERE[kind]}; use: {others}")
 

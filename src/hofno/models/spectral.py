@@ -16,6 +16,7 @@ from hofno.geometry import (
     COORDINATES,
     Coordinates,
     ModeSet,
+    PaddedBy,
     cached_coordinates,
     cached_waves,
     check_mode_counts,
@@ -45,6 +46,8 @@ class HOFNO(nn.Module):
         weights: spectral weights, "depthwise" or "dense".
         dealias: evaluate the products exactly on the kept modes.
         domain_padding: fraction of each axis appended as zeros, for domains that are not periodic.
+        padded_by: "points" appends int(fraction n) of them, as published; "length" makes the padded domain equally long
+            on every grid, and its ends count half: for runs that are evaluated on other grids than their own.
         drop_path: rate of stochastic depth in the last block, rising linearly from 0 in the first (modern only).
         coordinates: positions appended to the input: "endpoint" (linspace(0, 1, n)), "periodic" (i/n) or "none".
         waves: wavevectors k whose cos 2 pi k.x and sin 2 pi k.x are appended too, x = i/n. A forcing of wavevector k is
@@ -68,6 +71,7 @@ class HOFNO(nn.Module):
         weights: str = "depthwise",
         dealias: bool = False,
         domain_padding: float = 0.0,
+        padded_by: PaddedBy = "points",
         drop_path: float = 0.0,
         coordinates: Coordinates = "endpoint",
         waves: tuple[tuple[int, ...], ...] = (),
@@ -108,6 +112,7 @@ class HOFNO(nn.Module):
                 weights=weights,
                 dealias=dealias,
                 domain_padding=domain_padding,
+                padded_by=padded_by,
                 mode_set=mode_set,
             )
 
@@ -168,6 +173,7 @@ class FNO(HOFNO):
         expansion: int = 2,
         weights: str = "depthwise",
         domain_padding: float = 0.0,
+        padded_by: PaddedBy = "points",
         drop_path: float = 0.0,
         coordinates: Coordinates = "endpoint",
         waves: tuple[tuple[int, ...], ...] = (),
@@ -185,6 +191,7 @@ class FNO(HOFNO):
             expansion=expansion,
             weights=weights,
             domain_padding=domain_padding,
+            padded_by=padded_by,
             drop_path=drop_path,
             coordinates=coordinates,
             waves=waves,

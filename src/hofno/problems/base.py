@@ -7,7 +7,7 @@ one and is applied to its own predictions, `horizon` times.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -29,10 +29,11 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Rollout:
-    """Frames that a model in time takes, and frames it is asked to predict one after the other."""
+    """Frames that a model in time takes, frames it is asked to predict one after the other, and fields of a frame."""
 
     history: int
     horizon: int
+    fields: int = field(default=1, repr=False)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Trajectories:
         splits: x (n, history, *grid) and y (n, steps, *grid); training keeps all frames that may be trained on.
         frames: the samples of the benchmark in their order, (n, frames, *grid).
         later: test frames after the horizon, which nothing is trained on, (n, rest, *grid).
+
+    Where frames have several fields, those of a frame are that many channels one after the other.
     """
 
     splits: dict[str, Arrays]
@@ -158,12 +161,17 @@ class InTime(Problem):
     horizon: int = Field(0, ge=0, description="frames predicted in validation and test; 0: all that follow start")
 
     @property
+    def fields(self) -> int:
+        """Of a frame: quantities such as height and velocity."""
+        return 1
+
+    @property
     def rollout(self) -> Rollout:
-        return Rollout(self.history, self.horizon)
+        return Rollout(self.history, self.horizon, self.fields)
 
     @property
     def channels(self) -> tuple[int, int]:
-        return self.history, 1
+        return self.history * self.fields, self.fields
 
     @property
     def windows(self) -> int:

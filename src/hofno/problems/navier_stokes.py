@@ -10,37 +10,30 @@ The coefficient of the real field at k is (s/2)(zeta_k + conj zeta_{-k}): indepe
 and imaginary part N(0, s^2/2), s being the factor above. So half of the plane is drawn with s / sqrt(2). Every sample
 has a random stream of its own, in which wavenumbers come in square shells: more samples extend a set, and a finer
 solver grid continues the same fields.
-
-Libraries may round a sample differently in another batch. So samples are always advanced in the same groups, sample i
-at place i % g of group i // g, with zeros at the places of samples that are not wanted.
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from hofno import storage
-from hofno.errors import CheckpointError, DataError, SolverError
+from hofno.errors import SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import SEEDS, InTime, Progress, Published, Trajectories, ignore_progress
+from hofno.problems.base import InTime, Progress, Published, Trajectories
+from hofno.problems.flows import Flow
 from hofno.problems.groups import too_little_memory
-from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
+from hofno.problems.kept_parts import is_complete
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
 from hofno.problems.vorticity_checks import ResolutionWatch
-from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
 from hofno.solvers.vorticity import VorticitySolver
-from hofno.storage.files import temporary_beside
-from hofno.versions import versions
 
 CARD = """\
 # Navier-Stokes, 2-D vorticity
@@ -85,10 +78,8 @@ PUBLISHED: dict[float, dict[str, Any]] = {
 _GROUP = {"cpu": (2**18, 8), "cuda": (2**24, 256)}  # points and samples that are advanced together, at most
 
 
-class NavierStokesFlow(BaseModel):
-    """A set of trajectories, given by its parameters: the same parameters give the same numbers."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class NavierStokesFlow(Flow):
+    """Trajectories of vorticity, (samples, frames, resolution, resolution)."""
 
     name: ClassVar[str] = "navier_stokes"
     summary: ClassVar[str] = "Navier-Stokes: vorticity on the torus, forced, frames at t = 1..T"
@@ -99,7 +90,6 @@ class NavierStokesFlow(BaseModel):
     resolution: int = Field(64, ge=4, description="points on each axis of a frame")
     solver_resolution: int = Field(256, ge=4, description="points on each axis while solving")
     frames: int = Field(20, ge=1, description="frames, at t = 1, 2, ...")
-    seed: int = Field(0, ge=0, lt=SEEDS, description="seed of the initial fields, below 2^32")
     step: float = Field(5e-3, gt=0, le=1, description="largest time step of the solver")
     precision: Literal["float64", "float32"] = Field("float64", description="arithmetic of the solver")
 
@@ -112,40 +102,20 @@ class NavierStokesFlow(BaseModel):
             )
         return self
 
-    def trajectories(
-        self,
-        device: str | torch.device = "cpu",
-        progress: Progress = ignore_progress,
-        folder: str | Path | None = None,
-        again: bool = False,
-    ) -> np.ndarray:
-        """All frames, (samples, frames, resolution, resolution), float32.
+    @property
+    def frame_shape(self) -> tuple[int, ...]:
+        return self.resolution, self.resolution
 
-        Args:
-            device: where to solve; memory that is too small for a group of samples makes smaller groups.
-            progress: called as progress(stage, done, total), counted in frames.
-            folder: where finished groups are kept; a generation that was interrupted goes on from them.
-            again: make the groups that hold these samples again, although they are kept.
-        """
-        solver = self.solver(device)
-        place = None if folder is None else Path(folder)
-        if place is None:
-            frames = self._room(None)
-            self._fill(frames, solver, progress, None)
-            return frames
-        if not again and is_complete(place, self.samples):
-            frames = self._room(place)
-            try:
-                self._fill(frames, solver, progress, place)
-                return frames
-            except DataError:  # a part is damaged, or is being made again at this moment
-                if not os.access(place, os.W_OK):
-                    raise
-        with in_turn(place):
-            made = self.model_copy(update={"samples": end_of(place, self.samples)}) if again else self
-            frames = made._room(place)
-            made._fill(frames, solver, progress, place, again)
-        return frames[: self.samples]
+    def most_together(self, device: torch.device) -> int:
+        points, most = _GROUP["cuda" if device.type == "cuda" else "cpu"]
+        return min(most, points // self.solver_resolution**2)
+
+    def simulator(self, device: str | torch.device = "cpu") -> VorticitySimulator:
+        return VorticitySimulator(self, self.solver(device))
+
+    def too_little(self, bytes_each: int, device: torch.device, free: int) -> SolverError:
+        size = f"at solver_resolution={self.solver_resolution}"
+        return too_little_memory(size, bytes_each, device, free, lower="solver_resolution")
 
     def solver(self, device: str | torch.device = "cpu") -> VorticitySolver:
         """The solver of this flow."""
@@ -167,119 +137,33 @@ class NavierStokesFlow(BaseModel):
         complex_dtype = torch.complex128 if solver.dtype == torch.float64 else torch.complex64
         return torch.from_numpy(modes * amplitude).to(solver.device, complex_dtype)
 
-    def _fill(
-        self,
-        frames: np.ndarray,
-        solver: VorticitySolver,
-        progress: Progress,
-        folder: Path | None,
-        again: bool = False,
-    ) -> None:
-        """Put every sample into `frames`: finished parts from the folder, the rest (or all) from the solver."""
-        old, made = parts_in(folder), set[Path]()
-        parts, watch = {} if again else old, ResolutionWatch(solver)
-        group, start, total = self._group(solver), 0, self.samples * self.frames
-        while start < self.samples:
-            if start in parts:
-                stop, part = parts[start]
-                frames[start:stop] = self._read(part, start, stop)[: self.samples - start]
-                start = stop
-                progress("generate", min(start, self.samples) * self.frames, total)
-                continue
-            stop = min([start - start % group + group, self.samples, *(other for other in parts if other > start)])
-            try:
-                for index, frame in enumerate(self._simulate(start, stop, group, solver, watch)):
-                    frames[start:stop, index] = frame
-                    progress("generate", start * self.frames + (stop - start) * (index + 1), total)
-            except torch.OutOfMemoryError:
-                if group == 1:
-                    raise _too_little(solver, free_bytes(solver.device) or 0) from None
-                group //= 2
-                continue
-            if folder is not None:
-                part = folder / part_name(start, stop)
-                made.add(part)
-                self._write(part, frames[start:stop], start, stop, solver)
-            if again:
-                drop_replaced(old, made, stop)
-            start = stop
 
-    def _simulate(
-        self, start: int, stop: int, group: int, solver: VorticitySolver, watch: ResolutionWatch
-    ) -> Iterator[np.ndarray]:
-        """Yield frame after frame of samples start..stop-1, which lie in one group, (b, resolution, resolution)."""
-        stride = self.solver_resolution // self.resolution
+class VorticitySimulator:
+    """Solves the flows of samples that lie in one group, and warns once where the grid does not resolve them."""
+
+    def __init__(self, flow: NavierStokesFlow, solver: VorticitySolver) -> None:
+        self.flow, self.solver, self.device = flow, solver, solver.device
+        self._watch = ResolutionWatch(solver)
+
+    def bytes_each(self) -> int:
+        return self.solver.bytes_per_field()
+
+    def run(self, start: int, stop: int, group: int) -> Iterator[np.ndarray]:
+        """Frame after frame, (b, resolution, resolution); zeros at the places of other samples of the group."""
+        flow, solver = self.flow, self.solver
+        stride = flow.solver_resolution // flow.resolution
         wanted = slice(start % group, start % group + stop - start)
-        initial = self.initial_modes(start, stop, solver)
+        initial = flow.initial_modes(start, stop, solver)
         modes = initial.new_zeros(group, initial.shape[1])
         modes[wanted] = initial
-        for index in range(self.frames):
+        for index in range(flow.frames):
             try:
                 solver.advance_modes_(modes, 1.0)
             except SolverError as error:
                 first = start - start % group
                 raise SolverError(f"frame {index + 1} of the batch from sample {first} on: {error}") from None
-            watch.look(modes, index + 1)
+            self._watch.look(modes, index + 1)
             yield solver.field_of(modes)[wanted, ::stride, ::stride].float().cpu().numpy()
-
-    def _group(self, solver: VorticitySolver) -> int:
-        """How many samples are advanced together: a power of two, fewer where memory is short."""
-        points, most = _GROUP["cuda" if solver.device.type == "cuda" else "cpu"]
-        group = max(1, min(most, points // self.solver_resolution**2))
-        group = 2 ** int(math.log2(group))
-        free = free_bytes(solver.device)
-        if free is None:
-            return group
-        if solver.bytes_per_field() > free:
-            raise _too_little(solver, free)
-        while group > 1 and group * solver.bytes_per_field() > 0.8 * free:
-            group //= 2
-        return group
-
-    def _room(self, folder: Path | None) -> np.ndarray:
-        """Room for all frames: in memory if they take at most half of what is free, else in a file by the folder."""
-        shape, free = (self.samples, self.frames, self.resolution, self.resolution), free_bytes("cpu")
-        needed = 4 * math.prod(shape)
-        on_disk = folder is not None and free is not None and 2 * needed > free
-        if free is not None and needed > free and folder is None:
-            raise DataError(
-                f"these trajectories need {gibibytes(needed)} of memory and {gibibytes(free)} are free; ask for fewer "
-                "samples or frames or a lower resolution, or give a folder to keep them in"
-            )
-        if folder is None:
-            return np.empty(shape, np.float32)
-        present = sum(max(0, min(stop, self.samples) - start) for start, (stop, _) in parts_in(folder).items())
-        missing = max(0, needed - 4 * present * math.prod(shape[1:])) + on_disk * needed
-        if not storage.disk_has_room(folder, missing):
-            raise DataError(f"{folder} needs {gibibytes(missing)} more on its disk; free some space or choose another")
-        return temporary_array(shape, temporary_beside(folder)) if on_disk else np.empty(shape, np.float32)
-
-    def _identity(self) -> dict[str, Any]:
-        """What makes the numbers of one sample: all parameters but the count of samples."""
-        return {"problem": self.name, **self.model_dump(exclude={"samples"})}
-
-    def _write(self, part: Path, frames: np.ndarray, start: int, stop: int, solver: VorticitySolver) -> None:
-        meta = {
-            "flow": self._identity(),
-            "samples": [start, stop],
-            "device": solver.device.type,
-            "versions": versions(),
-        }
-        files = {"frames.safetensors": storage.tensor_bytes({"frames": torch.from_numpy(frames)})}
-        storage.remove_damaged(part)
-        storage.save_folder(part, files, meta)
-
-    def _read(self, part: Path, start: int, stop: int) -> np.ndarray:
-        try:
-            meta = storage.verify_folder(part)
-            if meta.get("flow") != self._identity() or meta.get("samples") != [start, stop]:
-                raise DataError(f"{part} holds another flow than the one asked for; choose another folder")
-            frames = storage.read_tensors(part / "frames.safetensors")["frames"].numpy()
-        except (CheckpointError, KeyError) as error:
-            raise DataError(f"a stored part cannot be used: {error}; delete {part} to make it again") from None
-        if frames.shape != (stop - start, self.frames, self.resolution, self.resolution):
-            raise DataError(f"{part} holds frames of shape {frames.shape}; delete {part} to make it again")
-        return frames
 
 
 class NavierStokes(InTime, Published):
@@ -377,8 +261,3 @@ class NavierStokes(InTime, Published):
         train, test, valid = slice(self.train), slice(self.train, self.samples), slice(self.samples, None)
         made = split_frames(frames, train, valid, test, self.rollout, self.start)
         return Trajectories(made.splits, frames[: self.samples], made.later)
-
-
-def _too_little(solver: VorticitySolver, free: int) -> SolverError:
-    size, each = f"at solver_resolution={solver.resolution}", solver.bytes_per_field()
-    return too_little_memory(size, each, solver.device, free, lower="solver_resolution")

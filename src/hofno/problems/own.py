@@ -146,13 +146,13 @@ class OwnTrajectories(Own, InTime):
     summary: ClassVar[str] = "Your own trajectories, frames to the next ones, from a .npy file"
 
     frames: str = Field(description="file of the frames, (n, times, *grid), evenly spaced in time")
+    several: bool = Field(False, description="whether frames have several fields: (n, times, fields, *grid)")
 
     @model_validator(mode="after")
     def _possible(self) -> OwnTrajectories:
-        if not 3 <= len(self.shape) <= 5:
-            raise ValueError(
-                f"frames must be (n, times, *grid) with one to three grid axes; {self.frames} holds {self.shape}"
-            )
+        if not 1 <= len(self.shape) - self._before <= 3:
+            expected = "(n, times, fields, *grid)" if self.several else "(n, times, *grid)"
+            raise ValueError(f"frames must be {expected} with one to three grid axes; {self.frames} holds {self.shape}")
         times, first = self.shape[1], self.start or self.history
         steps = self.horizon or times - first
         if not self.history <= first or steps < 1 or first + steps > times:
@@ -173,8 +173,17 @@ class OwnTrajectories(Own, InTime):
         return open_array(self.frames).shape
 
     @property
+    def _before(self) -> int:
+        """Axes that are not the grid's."""
+        return 3 if self.several else 2
+
+    @property
+    def fields(self) -> int:
+        return self.shape[2] if self.several else 1
+
+    @property
     def grid_geometry(self) -> Grid:
-        return Grid(shape=self.shape[2:], periodic=self.periodic)
+        return Grid(shape=self.shape[self._before :], periodic=self.periodic)
 
     def memory_bytes(self) -> int:
         return 4 * math.prod(self.shape)

@@ -17,6 +17,7 @@ from hofno.problems.own import OwnArrays, OwnTrajectories
 from hofno.problems.pipe import Pipe
 from hofno.problems.plasticity import Plasticity
 from hofno.problems.poisson import Poisson
+from hofno.problems.shallow_water import ShallowWater
 
 PROBLEMS: dict[str, type[Problem]] = {
     "airfoil": Airfoil,
@@ -26,6 +27,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "pipe": Pipe,
     "plasticity": Plasticity,
     "poisson": Poisson,
+    "shallow_water": ShallowWater,
     "arrays": OwnArrays,
     "trajectories": OwnTrajectories,
 }

@@ -33,8 +33,11 @@ def usual_valid(samples: int) -> int:
 def split_frames(
     frames: np.ndarray, train: slice, valid: slice, test: slice, rollout: Rollout, start: int
 ) -> Trajectories:
-    """Views of `frames` (n, T, *grid); `start` is the first frame that is predicted where errors are measured."""
-    history, end = rollout.history, start + rollout.horizon
+    """Views of `frames` (n, T, *grid); `start` is the first frame that is predicted where errors are measured.
+
+    Frames of several fields have that many channels each, (n, T fields, *grid).
+    """
+    history, start, end = (rollout.fields * count for count in (rollout.history, start, start + rollout.horizon))
     scored = {
         name: Arrays(frames[rows, start - history : start], frames[rows, start:end])
         for name, rows in (("valid", valid), ("test", test))

@@ -114,8 +114,8 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
     page.table(["model", *shown.values()], cells)
     page.text(
         "One step: each frame from the true ones before it. The rel. L2 above is of all frames of a rollout together. "
-        "Bands are the parts of these frames with |k| up to 4, from 5 to 12, and above; a band in which the truth has "
-        "next to nothing is left out."
+        "Bands are the parts of these frames with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band "
+        "in which the truth has next to nothing is left out."
     )
 
 
@@ -143,8 +143,9 @@ def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: f
     page.figure(
         rollouts.spectra(records),
         "The last frame of the horizon by shells of wavenumbers, means over the test set. Shell s holds the waves with "
-        "|k| from s − 1/2 to s + 1/2, k in waves per side of the domain. Left: what a shell holds; all shells "
-        f"together are {words['sum']}. Right: the error of a shell relative to the truth in it.",
+        "|k| from s − 1/2 to s + 1/2, k in waves per side of the domain; on a sphere, the harmonics of degree s. Left: "
+        f"what a shell holds; all shells together are {words['sum']}. Right: the error of a shell relative to the "
+        "truth in it.",
     )
 
 

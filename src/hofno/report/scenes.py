@@ -97,6 +97,10 @@ def _navier_stokes(_: Problem) -> Scene:
     return Scene(targets=("vorticity",))
 
 
+def _shallow_water(_: Problem) -> Scene:
+    return Scene(targets=("height", "southward wind", "eastward wind"))
+
+
 def _pipe(_: Problem) -> Scene:
     return Scene(targets=("horizontal velocity",), nodes=(0, 1), lengths="widths")
 
@@ -129,4 +133,5 @@ SCENES: dict[str, Callable[[Problem], Scene]] = {
     "pipe": _pipe,
     "plasticity": _plasticity,
     "poisson": _poisson,
+    "shallow_water": _shallow_water,
 }

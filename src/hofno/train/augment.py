@@ -98,6 +98,9 @@ class Change:
         if drawn.places is not None:
             flat = flat.gather(2, drawn.places.expand(-1, flat.shape[1], -1))
         about, scale, onto = (part.index_select(0, drawn.which) for part in (self.about, self.scale, self.onto))
+        if 1 < scale.shape[1] < flat.shape[1]:  # frames of several fields
+            frames = flat.shape[1] // scale.shape[1]
+            about, scale, onto = (part.repeat(1, frames, 1) for part in (about, scale, onto))
         return torch.addcmul(onto, scale, flat - about).view_as(fields)
 
 

@@ -76,10 +76,11 @@ class Streamed:
     ) -> None:
         inputs, targets = inputs.to(device), targets.to(device)
         self.columns, self.device = columns(data, inputs, targets), device
-        self.each, self.history = 1, 0
+        self.each, self.window, self.fields = 1, 0, 1
         if data.rollout is not None and spec.batch_of == "windows":
-            self.history = data.rollout.history
-            self.each = self.columns[0].values.shape[1] - self.history  # windows of a trajectory
+            history, self.fields = data.rollout.history, data.rollout.fields
+            self.each = self.columns[0].values.shape[1] // self.fields - history  # windows of a trajectory
+            self.window = (history + 1) * self.fields  # channels of one
         self.items = len(data.train) * self.each
         size = min(spec.batch_size, self.items)
         self.hosts = [[self._room(column, size, torch.device("cpu")) for column in self.columns] for _ in range(2)]
@@ -108,7 +109,7 @@ class Streamed:
 
     def _room(self, column: Column, size: int, device: torch.device) -> Tensor:
         """Room for a batch; of single windows, for the frames of each."""
-        shape = column.values.shape[1:] if self.history == 0 else (self.history + 1, *column.values.shape[2:])
+        shape = column.values.shape[1:] if self.window == 0 else (self.window, *column.values.shape[2:])
         pinned = device.type == "cpu" and self.device.type == "cuda"
         return torch.zeros(size, *shape, dtype=column.dtype, device=device, pin_memory=pinned)
 
@@ -117,7 +118,7 @@ class Streamed:
         event = self.free[turn]
         if event is not None:
             event.synchronize()  # what was in it has reached the device
-        first = None if self.history == 0 else items % self.each
+        first = None if self.window == 0 else items % self.each * self.fields
         for host, column in zip(self.hosts[turn], self.columns, strict=True):
             fill(host[: len(items)], column.values, items // self.each, first)
 

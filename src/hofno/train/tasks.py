@@ -23,13 +23,13 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from hofno.data.dataset import Dataset
+from hofno.data.dataset import Dataset, Rollout
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.ondisk import JoinedArray, Values, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Points
-from hofno.models.registry import MODELS, check_geometry, model_name
+from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
@@ -91,51 +91,54 @@ class Clouds:
 
 
 class TeacherForced:
-    """All windows of a batch of trajectories, (n, t, *grid)."""
+    """All windows of a batch of trajectories, (n, t fields, *grid)."""
 
-    def __init__(self, frames: Tensor, history: int, moved: Moved = unmoved) -> None:
-        self.frames, self.history, self.moved = frames, history, moved
-        self.items, self.device = len(frames), frames.device
-
-    def predict(self, model: Model, indices: Tensor) -> Answer:
-        (chosen,) = self.moved(self.frames.index_select(0, indices))  # (b, t, *grid)
-        return Answer(model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1)[:, None])
-
-
-class SingleWindows:
-    """Windows of all trajectories, (n, t, *grid): number i is for frame history + i % w of trajectory i // w."""
-
-    def __init__(self, frames: Tensor, history: int, moved: Moved = unmoved) -> None:
-        self.rows, self.history, self.length = frames.flatten(0, 1), history, frames.shape[1]
-        self.moved = moved
-        self.each = self.length - history
-        self.items, self.device = len(frames) * self.each, frames.device
-        self.ahead = torch.arange(history + 1, device=self.device)
-
-    def predict(self, model: Model, indices: Tensor) -> Answer:
-        first = indices // self.each * self.length + indices % self.each  # row of the window's first frame
-        rows = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())
-        (window,) = self.moved(rows.unflatten(0, (-1, self.history + 1)))
-        return Answer(model(window[:, : self.history]), window[:, self.history :])
-
-
-class FreeRunning:
-    """A batch of trajectories, (n, t, *grid), rolled out from their first frames."""
-
-    def __init__(self, frames: Tensor, history: int, moved: Moved = unmoved) -> None:
-        self.frames, self.history, self.moved = frames, history, moved
+    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved) -> None:
+        self.frames, self.history, self.fields, self.moved = frames, rollout.history, rollout.fields, moved
         self.items, self.device = len(frames), frames.device
 
     def predict(self, model: Model, indices: Tensor) -> Answer:
         (chosen,) = self.moved(self.frames.index_select(0, indices))
-        target = chosen[:, self.history :]
-        predicted = roll_out(model, chosen[:, : self.history], target.shape[1])
-        return Answer(predicted.flatten(0, 1)[:, None], target.flatten(0, 1)[:, None])
+        chosen = chosen.unflatten(1, (-1, self.fields))  # (b, t, fields, *grid)
+        return Answer(model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1))
+
+
+class SingleWindows:
+    """Windows of all trajectories, (n, t fields, *grid): number i is for frame history + i % w of trajectory i // w."""
+
+    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved) -> None:
+        self.rows = frames.unflatten(1, (-1, rollout.fields)).flatten(0, 1)
+        self.taken = rollout.history * rollout.fields
+        self.length, self.moved = frames.shape[1] // rollout.fields, moved
+        self.each = self.length - rollout.history
+        self.items, self.device = len(frames) * self.each, frames.device
+        self.ahead = torch.arange(rollout.history + 1, device=self.device)
+
+    def predict(self, model: Model, indices: Tensor) -> Answer:
+        first = indices // self.each * self.length + indices % self.each  # row of the window's first frame
+        rows = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())  # (b (history + 1), fields, *grid)
+        (window,) = self.moved(rows.unflatten(0, (-1, len(self.ahead))).flatten(1, 2))
+        return Answer(model(window[:, : self.taken]), window[:, self.taken :])
+
+
+class FreeRunning:
+    """A batch of trajectories, (n, t fields, *grid), rolled out from their first frames."""
+
+    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved) -> None:
+        self.frames, self.taken, self.fields = frames, rollout.history * rollout.fields, rollout.fields
+        self.items, self.device, self.moved = len(frames), frames.device, moved
+
+    def predict(self, model: Model, indices: Tensor) -> Answer:
+        (chosen,) = self.moved(self.frames.index_select(0, indices))
+        target = chosen[:, self.taken :]
+        predicted = roll_out(model, chosen[:, : self.taken], target.shape[1] // self.fields)
+        by_frame = (part.unflatten(1, (-1, self.fields)).flatten(0, 1) for part in (predicted, target))
+        return Answer(*by_frame)
 
 
 def windows(frames: Tensor, history: int) -> Tensor:
-    """Every `history` frames that have a next one, (b, t, *grid) -> (b (t - history), history, *grid)."""
-    return frames[:, :-1].unfold(1, history, 1).movedim(-1, 2).flatten(0, 1)
+    """Every `history` frames with a next one, (b, t, fields, *grid) -> (b (t - history), history fields, *grid)."""
+    return frames[:, :-1].unfold(1, history, 1).movedim(-1, 2).flatten(0, 1).flatten(1, 2)
 
 
 def _fit(u: Values, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
@@ -147,7 +150,7 @@ def _fit(u: Values, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
 
 
 def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]:
-    """Of inputs and of targets. The frames of a trajectory are one quantity and have one mean and deviation."""
+    """Of inputs and of targets. A field of a trajectory has one mean and deviation in all frames."""
     split, same = data.train.parts, ChannelNormaliser.identity
     if data.rollout is None:
         inputs = _fit(split.x, spec, split.mask) if spec.normalise_inputs else same(split.x.shape[1])
@@ -160,7 +163,8 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
             "predicted frames become inputs: set train.normalise_inputs and train.normalise_targets alike; got "
             f"{spec.normalise_inputs} and {spec.normalise_targets}"
         )
-    one = ChannelNormaliser.fit_frames(split.x, split.y) if spec.normalise_inputs else same(1)
+    fields = data.rollout.fields
+    one = ChannelNormaliser.fit_frames(split.x, split.y, fields=fields) if spec.normalise_inputs else same(fields)
     return one.repeated(data.rollout.history), one
 
 
@@ -202,7 +206,8 @@ def columns(data: Dataset, inputs: Normaliser, targets: Normaliser) -> list[Colu
     """What the task of a dataset is given, in physical units and where it lies."""
     x, y, coords, mask = data.train.parts
     if data.rollout is not None:
-        return [Column(JoinedArray((x, y)), targets.encode)]  # frames, (n, t, *grid)
+        assert isinstance(targets, ChannelNormaliser)
+        return [Column(JoinedArray((x, y)), targets.encode_frames)]  # frames, (n, t fields, *grid)
     found = [Column(x, inputs.encode), Column(y, targets.encode)]
     if isinstance(data.grid, Points):
         assert coords is not None
@@ -225,7 +230,7 @@ def task_over(data: Dataset, spec: TrainSpec, parts: Sequence[Tensor], inputs: N
         ("teacher", "windows"): SingleWindows,
         ("free", "trajectories"): FreeRunning,
     }
-    return kinds[spec.forcing, spec.batch_of](*parts, data.rollout.history, moved)
+    return kinds[spec.forcing, spec.batch_of](*parts, data.rollout, moved)
 
 
 def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Task:
@@ -277,6 +282,7 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device) -> None:
         )
     if type(model) in MODELS.values():
         check_geometry(model_name(model), data.grid)
+        check_nodes(model, data.grid)
     places = () if split.coords is None or not isinstance(data.grid, Points) else (data.grid.to_unit(split.coords),)
     places = places if split.mask is None else (*places, split.mask)
     training = model.training

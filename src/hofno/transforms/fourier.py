@@ -17,7 +17,9 @@ cosine/sine matrix whose rows and columns are ordered so that nothing is ever tr
     (b.., H 2, M c)      -> (b.., 2 K, M c)          [2K x 2H]
 
 A field that is zero on the end of a longer, padded domain needs only the first n columns of the padded matrix, and
-cropping needs only the first n rows of the inverse: domain padding is free.
+cropping needs only the first n rows of the inverse: domain padding is free. With `half_ends` the first and the last of
+the n points count half, the mean of both sides of the jump there: sums are then trapezoidal rules, and coefficients
+of one function agree between grids to second order and not to first.
 
 Which is faster. `choose_method` compares the multiply-adds of the products with the work of the FFT on the padded
 domain; the weight between the two was measured (`FFT_WEIGHT`). `hofno bench transform` measures it again.
@@ -50,9 +52,17 @@ def _angles(points: int, total: int, ks: Shape) -> Tensor:
     return torch.outer(x, k).remainder(total).double() * (2 * math.pi / total)
 
 
-def _forward_last(points: int, total: int, ks: Shape) -> Tensor:
+def _shares(points: int, total: int, half_ends: bool) -> Tensor:
+    """What each point of an axis counts: the ends of a padded one half, if asked for."""
+    shares = torch.ones(points, dtype=torch.float64)
+    if half_ends and total > points:
+        shares[0] = shares[-1] = 0.5
+    return shares
+
+
+def _forward_last(points: int, total: int, ks: Shape, half_ends: bool = False) -> Tensor:
     angle = _angles(points, total, ks).T
-    return torch.cat((torch.cos(angle), -torch.sin(angle))) / total  # (2M, W)
+    return torch.cat((torch.cos(angle), -torch.sin(angle))) * _shares(points, total, half_ends) / total  # (2M, W)
 
 
 def _inverse_last(points: int, total: int, ks: Shape) -> Tensor:
@@ -61,12 +71,13 @@ def _inverse_last(points: int, total: int, ks: Shape) -> Tensor:
     return torch.cat((torch.cos(angle) * twice, -torch.sin(angle) * twice), 1)  # (W, 2M)
 
 
-def _forward_leading(points: int, total: int, ks: Shape) -> Tensor:
+def _forward_leading(points: int, total: int, ks: Shape, half_ends: bool = False) -> Tensor:
     angle = _angles(points, total, ks).T
     cos, sin = torch.cos(angle), torch.sin(angle)  # (K, H)
     real = torch.stack((cos, sin), -1)  # columns ordered (h, re/im)
     imag = torch.stack((-sin, cos), -1)
-    return torch.cat((real, imag)).flatten(1) / total  # (2K, 2H)
+    shares = _shares(points, total, half_ends).repeat_interleave(2)
+    return torch.cat((real, imag)).flatten(1) * shares / total  # (2K, 2H)
 
 
 def _inverse_leading(points: int, total: int, ks: Shape) -> Tensor:
@@ -77,10 +88,10 @@ def _inverse_leading(points: int, total: int, ks: Shape) -> Tensor:
     return torch.stack((real, imag), 1).flatten(0, 1)  # (2H, 2K), rows ordered (h, re/im)
 
 
-def _interpolation(points: int, total: int, fine: int) -> Tensor:
+def _interpolation(points: int, total: int, fine: int, half_ends: bool) -> Tensor:
     """Trigonometric interpolation from `total` samples (those past `points` zero) to `fine`. (fine, points)"""
     ks = tuple(range(total // 2 + 1))
-    return _inverse_last_at(fine, total, ks) @ _forward_last(points, total, ks)
+    return _inverse_last_at(fine, total, ks) @ _forward_last(points, total, ks, half_ends)
 
 
 def _inverse_last_at(fine: int, total: int, ks: Shape) -> Tensor:
@@ -125,24 +136,30 @@ def _resolve(method: Method, points: Shape, padded: Shape, modes: Shape, mode_se
 
 
 def forward(
-    x: Tensor, modes: Shape, mode_set: ModeSet = "symmetric", padded: Shape | None = None, method: Method = "auto"
+    x: Tensor,
+    modes: Shape,
+    mode_set: ModeSet = "symmetric",
+    padded: Shape | None = None,
+    method: Method = "auto",
+    *,
+    half_ends: bool = False,
 ) -> Tensor:
     """Kept Fourier coefficients of a field that is zero from `x`'s shape up to `padded`. Field -> spectrum."""
     points = tuple(x.shape[1:-1])
     padded = padded or points
     if _resolve(method, points, padded, modes, mode_set, x) == "fft":
-        return _forward_fft(x, modes, mode_set, padded)
+        return _forward_fft(_with_half_ends(x, padded) if half_ends else x, modes, mode_set, padded)
     batch, channels, last = x.shape[0], x.shape[-1], len(points) - 1
     ks = axis_wavenumbers(modes[last], mode_set, last=True)
-    key = ("forward_last", points[last], padded[last], ks)
-    matrix = cached(key, lambda: _forward_last(points[last], padded[last], ks), x)
+    key = ("forward_last", points[last], padded[last], ks, half_ends)
+    matrix = cached(key, lambda: _forward_last(points[last], padded[last], ks, half_ends), x)
     y = left_product(matrix, x.reshape(-1, points[last], channels))
     tail = modes[last] * channels
     for axis in range(last - 1, -1, -1):
         n, total = points[axis], padded[axis]
         ks = axis_wavenumbers(modes[axis], mode_set, last=False)
-        key = ("forward_leading", n, total, ks)
-        matrix = cached(key, lambda n=n, total=total, ks=ks: _forward_leading(n, total, ks), x)
+        key = ("forward_leading", n, total, ks, half_ends)
+        matrix = cached(key, lambda n=n, total=total, ks=ks: _forward_leading(n, total, ks, half_ends), x)
         y = left_product(matrix, y.reshape(-1, 2 * n, tail))
         tail *= len(ks)
     kept = [len(ks) for ks in wavenumbers(modes, mode_set)]
@@ -183,19 +200,23 @@ def inverse(
 
 
 def plane_matrices(
-    points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, like: Tensor
+    points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, like: Tensor, *, half_ends: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Matrices of a plane's last axis, (2M, n2) and back, (n2, 2M), then of its first, (2K, 2 n1) and back."""
     (n1, n2), (total1, total2), (first, last) = points, padded, wavenumbers(modes, mode_set)
     return (
-        cached(("forward_last", n2, total2, last), lambda: _forward_last(n2, total2, last), like),
+        cached(("forward_last", n2, total2, last, half_ends), lambda: _forward_last(n2, total2, last, half_ends), like),
         cached(("inverse_last", n2, total2, last), lambda: _inverse_last(n2, total2, last), like),
-        cached(("forward_leading", n1, total1, first), lambda: _forward_leading(n1, total1, first), like),
+        cached(
+            ("forward_leading", n1, total1, first, half_ends),
+            lambda: _forward_leading(n1, total1, first, half_ends),
+            like,
+        ),
         cached(("inverse_leading", n1, total1, first), lambda: _inverse_leading(n1, total1, first), like),
     )
 
 
-def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None) -> Tensor:
+def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None, *, half_ends: bool = False) -> Tensor:
     """The trigonometric interpolant of `x` (zero up to `padded`) on a finer grid. (b, *n, c) -> (b, *fine, c)"""
     points = tuple(x.shape[1:-1])
     padded = padded or points
@@ -203,24 +224,34 @@ def interpolate(x: Tensor, fine: Shape, padded: Shape | None = None) -> Tensor:
     y, tail = x, channels
     for axis in range(len(points) - 1, -1, -1):
         n, total, target = points[axis], padded[axis], fine[axis]
-        key = ("interpolate", n, total, target)
-        matrix = cached(key, lambda n=n, total=total, target=target: _interpolation(n, total, target), x)
+        key = ("interpolate", n, total, target, half_ends)
+        matrix = cached(key, lambda n=n, total=total, target=target: _interpolation(n, total, target, half_ends), x)
         y = left_product(matrix, y.reshape(-1, n, tail))
         tail *= target
     return y.reshape(x.shape[0], *fine, channels)
 
 
-def indicator(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, like: Tensor) -> Tensor:
+def indicator(
+    points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, like: Tensor, *, half_ends: bool = False
+) -> Tensor:
     """Kept coefficients of the function that is 1 on the padding and 0 on the first `points`. (2, K1, ..., Kd)"""
 
     def make() -> Tensor:
         ones = torch.ones((1, *points, 1), dtype=torch.float64)
-        inside = forward(ones, modes, mode_set, padded, "matmul")[0, ..., 0]
+        inside = forward(ones, modes, mode_set, padded, "matmul", half_ends=half_ends)[0, ..., 0]
         outside = -inside
         outside[(0,) * outside.ndim] += 1.0
         return outside
 
-    return cached(("indicator", points, padded, modes, mode_set), make, like)
+    return cached(("indicator", points, padded, modes, mode_set, half_ends), make, like)
+
+
+def _with_half_ends(x: Tensor, padded: Shape) -> Tensor:
+    """A field whose values at both ends of every padded axis are halved."""
+    for axis, (n, total) in enumerate(zip(x.shape[1:-1], padded, strict=True), start=1):
+        shares = _shares(n, total, half_ends=True)
+        x = x * shares.to(x).view(-1, *(1,) * (x.ndim - 1 - axis))
+    return x
 
 
 def _forward_fft(x: Tensor, modes: Shape, mode_set: ModeSet, padded: Shape) -> Tensor:
