@@ -129,7 +129,7 @@ def higher_order(layer: HigherOrderSpectralConv, v: Tensor) -> Array:
 def padded_points(points: Shape, padding: float, padded_by: str) -> Shape:
     """Axis lengths with a fraction of the points, or of the length of n - 1 intervals, appended."""
     if padded_by == "length" and padding > 0:
-        return tuple(max(n, round((n - 1) * (1 + padding))) for n in points)
+        return tuple(max(n + 1, round((n - 1) * (1 + padding))) for n in points)
     return tuple(n + int(padding * n) for n in points)
 
 

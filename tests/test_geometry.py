@@ -79,7 +79,7 @@ def test_padding_by_two_thirds_is_the_integer_rule_of_the_released_code() -> Non
     assert padded_shape((8, 5), 0.5) == (12, 7)
     for n in (43, 85, 106, 141, 211, 421):  # one period on every grid
         assert padded_shape((n,), 5 / 7, "length") == (12 * (n - 1) // 7,)
-    assert padded_shape((8, 5), 0.01, "length") == (8, 5), "never shorter than the grid"
+    assert padded_shape((8, 5), 0.01, "length") == (9, 6), "one point at least"
 
 
 def test_coordinates() -> None:

@@ -198,7 +198,7 @@ def test_measured_flows_are_shown_without_their_run_folders(tmp_path: Path) -> N
     for explained in (
         "Finite: ",
         "Bounded: those whose enstrophy mean(w²)/2 also stays below 4 times",
-        "Shell s holds",
+        "shell s holds",
     ):
         assert explained in text
     assert "Last known" not in text, "nothing is known after the horizon"

@@ -102,12 +102,12 @@ def padded_shape(points: tuple[int, ...], fraction: float, by: PaddedBy = "point
 
     "points" has n + int(fraction n) of them, as published: the period in units of the domain, which is n - 1 intervals
     long where both ends are on the grid, differs a little between grids. "length" has (1 + fraction)(n - 1), so that
-    the period is 1 + fraction on every grid that holds a whole number of intervals of it.
+    the period is 1 + fraction on every grid that holds a whole number of intervals of it; one point at least.
     """
     if fraction == 0.0:
         return points
     if by == "length":
-        return tuple(max(n, round((1.0 + fraction) * (n - 1))) for n in points)
+        return tuple(max(n + 1, round((1.0 + fraction) * (n - 1))) for n in points)
     return tuple(n + math.floor(fraction * n + 1e-9) for n in points)
 
 

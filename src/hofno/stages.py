@@ -287,6 +287,11 @@ def check_resolutions(spec: Spec, surrogate: Surrogate, resolutions: Sequence[in
     """The resolutions to evaluate a run at, its own among them; fail before any data are made."""
     made = problem_class(spec.data.problem)
     if "resolution" not in made.model_fields:
+        if "rows" in made.model_fields:
+            raise SpecError(
+                f"problem {spec.data.problem!r} has rows and columns in place of a resolution, and is solved again for "
+                "others: hofno evaluate RUN --set data.rows=ROWS --set data.columns=COLUMNS"
+            )
         have = ", ".join(name for name, kind in PROBLEMS.items() if "resolution" in kind.model_fields)
         raise SpecError(f"the grid of problem {spec.data.problem!r} is fixed; runs on other grids are for: {have}")
     own = surrogate.grid.shape[0]

@@ -111,7 +111,7 @@ class Surrogate:
 
         With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
         `steps` is the horizon of training unless given, and may go beyond it. Frames of several fields are that many
-        channels each, one frame after the other.
+        channels each, one frame after the other; given as (n, history, fields, *grid), they come back in that form.
         """
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
@@ -122,6 +122,9 @@ class Surrogate:
         if mask is not None or (coords is not None and not isinstance(self.grid, Mesh)):
             raise SpecError(f"the model was trained on a {kind_of(self.grid)}; leave coords and mask out")
         values = self._with_coords(x, coords)
+        if self._by_field(values):
+            flat = self.predict(values.flatten(1, 2), steps=steps, batch_size=batch_size)
+            return _like(flat.unflatten(1, (-1, self.targets.mean.shape[0])), x)
         single = values.ndim == len(self.grid.shape) + 1
         batch = values[None] if single else values
         channels = self.inputs.mean.shape[0]
@@ -136,6 +139,15 @@ class Surrogate:
         predicted = self.predict_tensor(batch, batch_size, steps)
         predicted = predicted[0] if single else predicted
         return _like(predicted, coords if x is None else x)
+
+    def _by_field(self, values: Tensor) -> bool:
+        """Whether frames of several fields come with an axis for these: (n, history, fields, *grid)."""
+        if self.rollout is None or self.rollout.fields == 1:
+            return False
+        return values.ndim == len(self.grid.shape) + 3 and tuple(values.shape[1:3]) == (
+            self.rollout.history,
+            self.rollout.fields,
+        )
 
     def _with_coords(self, x: object | None, coords: object | None) -> Tensor:
         """Fields on a grid; on a mesh, with its coordinates as further channels."""

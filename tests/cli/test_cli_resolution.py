@@ -83,6 +83,16 @@ def test_padding_that_changes_with_the_grid_is_told(hofno: Hofno, darcy: Path, f
     assert hofno("evaluate", "other", "--resolution", 17, "--resolution", 5).exit_code == 0, "no warning"
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [("model.domain_padding=0", "model.padded_by=points"), ("model={name='ffno', modes=[3, 3], width=4, depth=1}",)],
+)
+def test_networks_without_such_padding_are_not_told(settings: tuple[str, ...], hofno: Hofno, darcy: Path) -> None:
+    chosen = [part for setting in ("compare=[]", *settings) for part in ("--set", setting)]
+    assert hofno("train", darcy, "--out", "run", "--set", "sweep={}", *chosen).exit_code == 0
+    assert hofno("evaluate", "run", "--resolution", 17).exit_code == 0, "no warning"
+
+
 def test_a_study_is_one_figure(hofno: Hofno, darcy: Path, folder: Path) -> None:
     assert hofno("run", darcy, "--out", "study").exit_code == 0
     result = hofno("evaluate", "study", "--resolution", 17)

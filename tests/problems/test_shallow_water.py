@@ -84,10 +84,10 @@ class TestPlanet:
 
     def test_seeds_and_samples_differ(self) -> None:
         solver = ShallowWaterSolver(8, 5500.0)
-        first = planet.streamfunctions(solver, 0, 0, 3)
-        torch.testing.assert_close(planet.streamfunctions(solver, 0, 1, 3), first[1:])
+        first = planet.streamfunctions(solver, 0, range(3))
+        torch.testing.assert_close(planet.streamfunctions(solver, 0, [1, 2]), first[1:])
         assert not torch.isclose(first[0], first[1]).all()
-        assert not torch.isclose(first, planet.streamfunctions(solver, 1, 0, 3)).any(-1).all()
+        assert not torch.isclose(first, planet.streamfunctions(solver, 1, range(3))).any(-1).all()
 
     def test_weather_is_plausible(self) -> None:
         """A day after the start: as far from the published deviations as few degrees leave it."""
@@ -152,6 +152,21 @@ class TestTrajectories:
         monkeypatch.setattr(ShallowWaterSolver, "advance_", fails)
         with pytest.raises(SolverError, match="hour 0 of the batch from sample 0 on: it is too stormy"):
             flow().trajectories()
+
+
+def test_more_samples_leave_those_there_as_they_are(tmp_path: Path) -> None:
+    """In float32 too, and on a grid on which products of other batches round otherwise."""
+    settings = {"precision": "float32", "degrees": 22, "rows": 24, "columns": 48, "spin_up": 2, "frames": 2}
+    first = flow(samples=5, **settings).trajectories(folder=tmp_path)
+    more = flow(samples=8, **settings).trajectories(folder=tmp_path)
+    np.testing.assert_array_equal(more[:5], first)
+    np.testing.assert_array_equal(more, flow(samples=8, **settings).trajectories())
+
+
+def test_tables_that_do_not_fit_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hofno.problems.shallow_water.free_bytes", lambda _: 2**20)
+    with pytest.raises(SolverError, match=r"the tables of 100 degrees need .* lower degrees"):
+        flow(degrees=100).simulator()
 
 
 class TestProblem:

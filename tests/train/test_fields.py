@@ -12,7 +12,8 @@ from torch import Tensor
 
 from hofno import FNO, Dataset, Run, fit, from_trajectories, load
 from hofno.data import ondisk
-from hofno.errors import DataError
+from hofno.data.dataset import Split
+from hofno.errors import DataError, ShapeError
 from hofno.evaluation import score, score_rollout
 from hofno.evaluation.metrics import mse, rel_l2
 from hofno.problems.base import Rollout
@@ -153,6 +154,48 @@ def test_symmetries_turn_each_field_as_it_turns(way: dict[str, Any]) -> None:
     here = trained.predict(x, steps=4).unflatten(1, (-1, 2))
     torch.testing.assert_close(there[:, :, 0], -here[:, :, 0], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(there[:, :, 1], 10000 - here[:, :, 1], rtol=1e-5, atol=0.1)
+
+
+def test_predict_takes_frames_with_an_axis_for_fields() -> None:
+    trained, frames = run(strings()), waves()[:3, :2]
+    found = trained.predict(frames, steps=4)
+    assert found.shape == (3, 4, 2, 16)
+    np.testing.assert_array_equal(found.reshape(3, 8, 16), trained.predict(frames.reshape(3, 4, 16), steps=4))
+
+
+def test_errors_of_each_field() -> None:
+    data = strings()
+    surrogate = run(data).surrogate
+    metrics = score_rollout(surrogate, data.test).metrics()
+    p, y = surrogate.predict_tensor(data.test.x, steps=3), data.test.y
+    for field in (0, 1):
+        expected = float(rel_l2(p[:, field::2], y[:, field::2]).mean())
+        assert metrics[f"rel_l2_field_{field + 1}"] == pytest.approx(expected)
+    assert metrics["rel_l2_field_1"] > 3 * metrics["rel_l2_field_2"]  # the latter is an offset, mostly
+
+
+def test_a_field_may_be_zero_where_the_frame_is_not() -> None:
+    frames = waves()
+    frames[:, 3, 0] = 0
+    run(strings(frames))
+    frames[2, 3] = 0
+    with pytest.raises(DataError, match=r"1 frames of data.train .* data.train.y\[2, 2:4\]"):
+        run(strings(frames))
+
+
+def test_targets_of_no_whole_frames_are_refused() -> None:
+    data = strings()
+    surrogate = run(data).surrogate
+    cut = Split(data.test.x, data.test.y[:, :5])
+    for measure in (score, score_rollout):
+        with pytest.raises(ShapeError, match="frames of 2 fields, and the targets have 5 channels"):
+            measure(surrogate, cut)
+
+
+@pytest.mark.parametrize("fields", [1, 2, "yes"])
+def test_the_number_of_fields_is_not_asked_for(fields: Any) -> None:
+    with pytest.raises(DataError, match="true or false; got"):
+        from_trajectories(waves(), fields=fields)
 
 
 def test_frames_without_a_grid_are_refused() -> None:

@@ -56,7 +56,7 @@ def test_norms_come_in_pieces(frames: bool, monkeypatch: pytest.MonkeyPatch, tmp
     assert mapped is not None
     expected = y.double().flatten(2 if frames else 1).norm(dim=-1)
     for values in (y, mapped):
-        torch.testing.assert_close(target_norms(values, frames=frames), expected)
+        torch.testing.assert_close(target_norms(values, fields=int(frames)), expected)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

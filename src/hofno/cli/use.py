@@ -83,7 +83,12 @@ def evaluate(
 def predict(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a finished run, or of a saved model.")],
     source: Annotated[
-        Path, typer.Argument(metavar="INPUT.npy", help="Inputs (n, c, *grid), or one sample (c, *grid).")
+        Path,
+        typer.Argument(
+            metavar="INPUT.npy",
+            help="Inputs (n, c, *grid), or one sample (c, *grid). Frames: (n, history, *grid), or with several fields "
+            "(n, history, fields, *grid).",
+        ),
     ],
     target: Annotated[Path, typer.Argument(metavar="OUTPUT.npy", help="Where the predictions go.")],
     coords: Annotated[

@@ -17,10 +17,11 @@ NAMED = 5
 """Samples that a message names."""
 
 
-def target_norms(y: Values, *, frames: bool) -> Tensor:
-    """||y|| of each sample (n, c, *grid), over channels and points: (n,); of each of its `frames`: (n, t). Float64."""
-    axis = 2 if frames else 1
-    return torch.cat([piece.flatten(axis).double().norm(dim=axis) for piece in pieces_of(y)])
+def target_norms(y: Values, *, fields: int = 0) -> Tensor:
+    """||y|| of each sample (n, c, *grid), (n,), or with `fields` of each of its frames, (n, t); in float64."""
+    if fields == 0:
+        return torch.cat([piece.flatten(1).double().norm(dim=1) for piece in pieces_of(y)])
+    return torch.cat([piece.unflatten(1, (-1, fields)).flatten(2).double().norm(dim=2) for piece in pieces_of(y)])
 
 
 def faint(norms: Tensor) -> Tensor:

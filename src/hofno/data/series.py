@@ -33,10 +33,12 @@ def from_trajectories(
     `predict(frames[:, :history], steps=...)` feeds its predictions back to it, as many steps as are asked for.
 
     With `fields`, frames are (n, times, c, *grid) of c quantities, and those of a frame are c channels one after the
-    other: a model takes history x c channels to c, and `predict` steps x c of them.
+    other: a model takes history x c channels to c. Errors are over all fields as they are, so that large numbers weigh
+    most; each field has its statistics and, beside these, its own error.
 
     Args:
-        frames: arrays or tensors, or with seed=None an array mapped from a file.
+        frames: arrays or tensors, or with seed=None an array mapped from a file (of several fields, in C order: others
+            are read into memory).
         fields: whether the third axis of frames holds several quantities.
         history: frames that the model takes.
         horizon: frames that are predicted where errors are measured; all after `start` unless given.
@@ -50,6 +52,11 @@ def from_trajectories(
     whole = (
         frames if isinstance(frames, np.memmap) and frames.dtype == np.float32 else as_float32(frames, "frames").numpy()
     )
+    if not isinstance(fields, bool):
+        raise DataError(
+            f"fields says whether frames have several: true or false; got {fields!r}; how many there are is the length "
+            "of the third axis of (n, times, fields, *grid)"
+        )
     before = 3 if fields else 2  # axes that are not the grid's
     if not 1 <= whole.ndim - before <= 3:
         expected = "(n, times, fields, *grid)" if fields else "(n, times, *grid)"

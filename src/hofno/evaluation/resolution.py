@@ -45,8 +45,8 @@ def longer_by(surrogate: Surrogate, resolutions: Sequence[int]) -> dict[int, flo
         return {}
     own, apart = surrogate.grid.shape[0], {}
     for module in surrogate.model.modules():
-        fraction, by = getattr(module, "domain_padding", None), getattr(module, "padded_by", "points")
-        if not isinstance(fraction, float) or by not in PADDED_BY:
+        fraction, by = getattr(module, "domain_padding", 0.0), getattr(module, "padded_by", None)
+        if not fraction or by not in PADDED_BY:
             continue
         periods = {n: padded_shape((n,), fraction, by)[0] / (n - 1) for n in (own, *resolutions)}
         apart |= {n: periods[n] / periods[own] - 1 for n in resolutions if abs(periods[n] / periods[own] - 1) > LONGER}

@@ -23,7 +23,9 @@ from hofno.data.faint import faint, named
 from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
+from hofno.evaluation.score import check_frames
 from hofno.evaluation.spectrum import FAINT, Power, band_errors, band_powers, energy_spectrum, power_on
+from hofno.geometry import Sphere
 from hofno.surrogate import Surrogate, check_batch_size
 
 BOUND = 4.0
@@ -38,6 +40,7 @@ class RolloutScores:
     one_step_rel_l2: Tensor  # (n,)
     one_step_mse: Tensor  # (n,)
     bands: dict[str, Tensor]  # (n,) each
+    by_field: Tensor  # (n, fields), over all frames
     power: Tensor  # (n, s), of the prediction
     true_power: Tensor  # (n, known frames)
     later_rel_l2: Tensor  # (n, frames known after the horizon), possibly none
@@ -52,7 +55,9 @@ class RolloutScores:
             "one_step_rel_l2": float(self.one_step_rel_l2.mean()),
             "one_step_mse": float(self.one_step_mse.mean()),
         }
-        return found | {f"rel_l2_{name}": float(values.mean()) for name, values in self.bands.items()}
+        found |= {f"rel_l2_{name}": float(values.mean()) for name, values in self.bands.items()}
+        several = self.by_field.shape[1] > 1
+        return found | {f"rel_l2_field_{i}": float(e) for i, e in enumerate(self.by_field.mean(0), 1) if several}
 
     def bounded(self) -> Tensor:
         """Whether each sample's long rollout is finite and of bounded power, (n,)."""
@@ -89,7 +94,10 @@ def score_rollout(
     if surrogate.rollout is None:
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
     check_batch_size(batch_size)
+    check_frames(surrogate, tuple(split.parts.y.shape))
     fields, power_of = surrogate.rollout.fields, power_on(surrogate.grid)
+    kinds: dict[str, Power] = {"degrees" if isinstance(surrogate.grid, Sphere) else "power": power_of}
+    kinds |= {"energy": energy_spectrum} if vorticity else {}
     scored = split.parts.y.shape[1]  # channels of all frames of the horizon
     horizon = scored // fields
     rows: list[tuple[Tensor, ...]] = []
@@ -110,13 +118,15 @@ def score_rollout(
                 _power(long, fields),
                 _power(truth, fields),
                 _per_step(long[:, scored : scored + after.shape[1]], after, fields),
+                torch.stack([known(rel_l2(p[:, field::fields], y[:, field::fields])) for field in range(fields)], 1),
             )
         )
         bands.append({name: known(error) for name, error in band_errors(p, y, power_of).items()})
-        _add_spectra(sums, p[:, -fields:], y[:, -fields:], power_of, vorticity)
+        _add_spectra(sums, p[:, -fields:], y[:, -fields:], kinds)
         for name, value in band_powers(y, power_of).items():
             held[name] = held.get(name, 0.0) + value
-    per_step, taught_l2, taught_mse, power, true_power, later_l2 = (torch.cat(c) for c in zip(*rows, strict=True))
+    joined_rows = (torch.cat(column) for column in zip(*rows, strict=True))
+    per_step, taught_l2, taught_mse, power, true_power, later_l2, by_field = joined_rows
     wrong = faint(true_power[:, :horizon].sqrt()).any(1).nonzero().flatten()
     if len(wrong) > 0:
         warnings.warn(
@@ -127,7 +137,7 @@ def score_rollout(
     seen = [name for name, value in held.items() if value > FAINT * sum(held.values())]
     joined = {name: torch.cat([part[name] for part in bands]) for name in seen}
     spectra = {kind: {k: v / len(split) for k, v in parts.items()} for kind, parts in sums.items()}
-    return RolloutScores(per_step, taught_l2, taught_mse, joined, power, true_power, later_l2, spectra)
+    return RolloutScores(per_step, taught_l2, taught_mse, joined, by_field, power, true_power, later_l2, spectra)
 
 
 def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:
@@ -151,11 +161,8 @@ def _power(frames: Tensor, fields: int) -> Tensor:
     return 0.5 * frames.double().square().unflatten(1, (-1, fields)).flatten(2).mean(2)
 
 
-def _add_spectra(sums: dict[str, dict[str, Tensor]], p: Tensor, y: Tensor, power_of: Power, vorticity: bool) -> None:
+def _add_spectra(sums: dict[str, dict[str, Tensor]], p: Tensor, y: Tensor, kinds: dict[str, Power]) -> None:
     """Add the spectra of a batch of frames (n, fields, *grid): of the truth, the prediction, and their difference."""
-    kinds: dict[str, Power] = {"power": power_of}
-    if vorticity:
-        kinds["energy"] = energy_spectrum
     for kind, spectrum in kinds.items():
         parts = {"truth": y, "prediction": p, "error": p.double() - y.double()}
         for name, fields in parts.items():

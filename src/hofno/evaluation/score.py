@@ -50,11 +50,22 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     return scores
 
 
+def check_frames(surrogate: Surrogate, shape: tuple[int, ...]) -> None:
+    """Refuse targets that are not whole frames of the fields that the model predicts."""
+    fields = 1 if surrogate.rollout is None else surrogate.rollout.fields
+    if shape[1] % fields:
+        raise ShapeError(
+            f"the model predicts frames of {fields} fields, and the targets have {shape[1]} channels in shape {shape}; "
+            f"give {fields} of them for each frame"
+        )
+
+
 def measure(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
     channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
     steps = None if surrogate.rollout is None else shape[1] // surrogate.rollout.fields
+    check_frames(surrogate, shape)
     if steps is None and shape[1] != channels:
         raise ShapeError(
             f"the model predicts {channels} channels and the targets have {shape[1]} in shape "

@@ -5,7 +5,8 @@ r"""Spectra of periodic fields by shells of integer wavenumbers, and errors by b
     power (of vorticity: enstrophy)     Z(s) = 1/2 sum_{k in shell(s)} |w_k|^2,      sum_s Z(s) = mean(w^2) / 2
     energy of the flow of vorticity w   E(s) = 1/2 sum_{k in shell(s)} |w_k|^2 / (2 pi |k|)^2
 
-On a sphere the shells are the degrees s of spherical harmonics, Z(s) = 1/(8 pi) sum_m |w_sm|^2 over all orders.
+On a sphere the shells are the degrees s of spherical harmonics, Z(s) = 1/(8 pi) sum_m |w_sm|^2 over all orders. Their
+sum is half the mean square over the sphere: by area, where other errors are means over the points of the grid.
 
 The error of a band is the relative L2 error of the part of a field that lies in it. The bands are shells 0 to 4 (low),
 5 to 12 (medium) and 13 upwards (high); published tables by band do not say where theirs begin.
@@ -53,9 +54,11 @@ def power_on(geometry: Geometry) -> Power:
 
 def spherical_power(fields: Tensor, nodes: str) -> Tensor:
     """Z(s) of fields on a sphere, (n, c, rows, columns) -> (n, c, degrees), of all degrees that the grid holds."""
-    rows, columns = fields.shape[-2:]
-    spectrum = sphere.forward(fields.double().movedim(1, -1), min(rows, (columns + 1) // 2), nodes)
-    return sphere.power(spectrum).movedim(-1, 1) / (8 * math.pi)
+    degrees = min(fields.shape[-2], (fields.shape[-1] + 1) // 2)
+    found = [
+        sphere.power(sphere.forward(sample.double().movedim(0, -1)[None], degrees, nodes))[0].T for sample in fields
+    ]
+    return torch.stack(found) / (8 * math.pi)
 
 
 def energy_spectrum(vorticity: Tensor) -> Tensor:

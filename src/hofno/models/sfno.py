@@ -49,6 +49,7 @@ class HOSFNO(nn.Module):
             then keeps rotations about the polar axis, as a rotating planet does) or "none" (it keeps all rotations).
         residual: add the last `out_channels` inputs to the output, so that the network gives the change of them.
         nodes: where the rows of the data are: "equiangular" ((j + 1/2) pi / rows) or "gauss" (Legendre-Gauss nodes).
+            Of your own arrays this cannot be checked: they are on a grid, whose rows must be these, north to south.
     """
 
     def __init__(

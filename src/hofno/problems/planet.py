@@ -15,6 +15,7 @@ Shapes: b samples, L degrees, M = L orders.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -79,14 +80,16 @@ def eddy_deviations(degrees: int, radius: float) -> np.ndarray:
     return np.concatenate(([0.0], np.sqrt(square)))
 
 
-def streamfunctions(solver: ShallowWaterSolver, seed: int, start: int, stop: int) -> Tensor:
-    """Of samples start..stop-1, in m^2/s on the solver's grid. (b, rows, columns)"""
+def streamfunctions(solver: ShallowWaterSolver, seed: int, samples: Sequence[int | None]) -> Tensor:
+    """Of samples by their numbers, None for water at rest, in m^2/s on the solver's grid. (b, rows, columns)"""
     radius = solver.planet.radius
     deviations = eddy_deviations(solver.degrees, radius)
     latitude = (math.pi / 2 - solver.colatitude).numpy()
-    jets = np.zeros((stop - start, len(latitude)))
-    eddies = np.empty((stop - start, 2, solver.degrees, solver.degrees))
-    for row, sample in enumerate(range(start, stop)):
+    jets = np.zeros((len(samples), len(latitude)))
+    eddies = np.zeros((len(samples), 2, solver.degrees, solver.degrees))
+    for row, sample in enumerate(samples):
+        if sample is None:
+            continue
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, sample])))
         for side in (1, -1):
             speed, middle, width = (rng.uniform(*ends) for ends in (JET_SPEED, JET_LATITUDE, JET_WIDTH))

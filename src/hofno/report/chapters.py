@@ -109,6 +109,8 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         "rel_l2_medium": "medium |k|",
         "rel_l2_high": "high |k|",
     }
+    fields = sorted(key for key in rows[0].metrics if key.startswith("rel_l2_field_"))
+    names |= {key: key.removeprefix("rel_l2_").replace("_", " ") for key in fields}
     shown = {key: name for key, name in names.items() if key in rows[0].metrics}
     cells = [[row.label, *(tables.metric_cell(row, key) for key in shown)] for row in rows]
     page.table(["model", *shown.values()], cells)
@@ -117,6 +119,11 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         "Bands are the parts of these frames with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band "
         "in which the truth has next to nothing is left out."
     )
+    if fields:
+        page.text(
+            "Fields: the rel. L2 of each alone, over all frames. All other errors are over the fields as they are, so "
+            "that large numbers weigh most."
+        )
 
 
 def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: float) -> None:
@@ -142,10 +149,8 @@ def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: f
     )
     page.figure(
         rollouts.spectra(records),
-        "The last frame of the horizon by shells of wavenumbers, means over the test set. Shell s holds the waves with "
-        "|k| from s − 1/2 to s + 1/2, k in waves per side of the domain; on a sphere, the harmonics of degree s. Left: "
-        f"what a shell holds; all shells together are {words['sum']}. Right: the error of a shell relative to the "
-        "truth in it.",
+        f"The last frame of the horizon by {words['shells']}, means over the test set. Left: what a shell holds; all "
+        f"shells together are {words['sum']}. Right: the error of a shell relative to the truth in it.",
     )
 
 

@@ -41,6 +41,9 @@ WORST = 10.0
 """Relative errors are drawn up to here, or up to ten times the least of them."""
 
 
+WAVES = "shells of wavenumbers; shell s holds the waves with |k| from s − 1/2 to s + 1/2, k in waves per side"
+
+
 def in_words(record: Mapping[str, Any]) -> dict[str, str]:
     """What the squares and spectra of a rollout's record are called: of vorticity they are enstrophy and energy."""
     if "energy" in record["spectra"]:
@@ -51,6 +54,19 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             "spectrum": "Energy spectrum",
             "shell": "energy in a shell",
             "sum": "half the mean square of the velocity, which follows from the vorticity, without unit",
+            "axis": "wavenumber |k|, waves per side",
+            "shells": WAVES,
+        }
+    if "degrees" in record["spectra"]:
+        return {
+            "kind": "degrees",
+            "square": "mean square",
+            "formula": "mean(u²)/2",
+            "spectrum": "Spectrum",
+            "shell": "half the mean square of a degree",
+            "sum": "half the mean square over the sphere, in squared units of the data",
+            "axis": "degree",
+            "shells": "degrees of spherical harmonics, the shells of a sphere",
         }
     return {
         "kind": "power",
@@ -59,6 +75,8 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
         "spectrum": "Spectrum",
         "shell": "half the mean square in a shell",
         "sum": "half the mean square of the frame, in squared units of the data",
+        "axis": "wavenumber |k|, waves per side",
+        "shells": WAVES,
     }
 
 
@@ -146,7 +164,7 @@ def spectra(records: Mapping[str, Mapping[str, Any]]) -> Figure:
     sizes.set(ylabel=words["shell"])
     errors.set(ylabel="rel. L2")
     for axis in (sizes, errors):
-        axis.set(yscale="log", xlabel="wavenumber |k|, waves per side")
+        axis.set(yscale="log", xlabel=words["axis"])
     sizes.set_ylim(bottom=max(np.nanmin(truth) / 10, 1e-13 * np.nanmax(truth)))  # what is less is rounding
     errors.set_ylim(top=min(errors.get_ylim()[1], 5.0))  # at 1 nothing of a shell is right
     drawn.append((sizes, truth[there], TRUTH["color"]))

@@ -65,6 +65,11 @@ class Planet:
 EARTH = Planet()
 
 
+def tables_bytes(degrees: int) -> int:
+    """Memory of the tables of Legendre functions and their derivatives, there and back, in float64."""
+    return 6 * 8 * degrees**2 * ((3 * degrees - 1) // 2)
+
+
 class ShallowWaterSolver:
     """Advance height and velocity on a sphere in time, any number of samples at once.
 

@@ -15,7 +15,7 @@ def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
 
     `shapes` are those of what the model is given of a sample. A large grid is told from its every so many-th point.
     """
-    few = _coarser(shapes[0][1:], getattr(model, "modes", ())) if len(shapes) == 1 else shapes[0][1:]
+    few = _coarser(shapes[0][1:], _held(model)) if len(shapes) == 1 else shapes[0][1:]
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     found: dict[int, int] = {}
 
@@ -31,7 +31,13 @@ def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
     return round(sum(found.values()) * math.prod(shapes[0][1:]) / math.prod(few))
 
 
-def _coarser(points: tuple[int, ...], modes: tuple[int, ...]) -> tuple[int, ...]:
+def _held(model: nn.Module) -> tuple[float, ...]:
+    """Half of the points along each axis that a model needs more than; () where it takes any."""
+    degrees = getattr(model, "degrees", None)  # of spherical harmonics
+    return getattr(model, "modes", ()) if degrees is None else ((degrees - 1) / 2, degrees - 1)
+
+
+def _coarser(points: tuple[int, ...], modes: tuple[float, ...]) -> tuple[int, ...]:
     """A grid of at most `ENOUGH` points, or the smallest that the modes allow, where there are any."""
     few, stride = points, 1
     while math.prod(few) > ENOUGH:

@@ -26,11 +26,14 @@ def about_offset(targets: Normaliser) -> str | None:
 def check_targets(data: Dataset, spec: TrainSpec) -> str | None:
     """Refuse to train a relative loss on targets without a size; a line about those of validation, if there are any."""
     if spec.loss in RELATIVE:
-        in_time = data.rollout is not None  # then each frame is a target
-        wrong = faint(target_norms(data.train.parts.y, frames=in_time)).nonzero()
+        fields = 0 if data.rollout is None else data.rollout.fields  # in time, each frame is a target
+        wrong = faint(target_norms(data.train.parts.y, fields=fields)).nonzero()
         if len(wrong) > 0:
-            first = ", ".join(map(str, wrong[0].tolist()))
-            kind = "frames" if in_time else "samples"
+            place = wrong[0].tolist()
+            if fields > 1:  # a frame is so many channels
+                place[1] = f"{place[1] * fields}:{(place[1] + 1) * fields}"
+            first = ", ".join(map(str, place))
+            kind = "frames" if fields else "samples"
             raise DataError(
                 f"loss={spec.loss!r} divides by the norm of each target, and {len(wrong)} {kind} of data.train are "
                 f"(nearly) zero everywhere, the first data.train.y[{first}]; drop them, or use loss='mse'"
@@ -38,7 +41,7 @@ def check_targets(data: Dataset, spec: TrainSpec) -> str | None:
     if len(data.valid) == 0:
         return None
     data.valid.refuse_broken_blocks()
-    wrong = faint(target_norms(data.valid.parts.y, frames=False).unflatten(0, (-1, data.valid.together)).norm(dim=1))
+    wrong = faint(target_norms(data.valid.parts.y).unflatten(0, (-1, data.valid.together)).norm(dim=1))
     if bool(wrong.all()):
         raise DataError(
             "all targets of data.valid are zero, and no relative error can be taken of them; give validation samples "

@@ -249,8 +249,9 @@ def indicator(
 def _with_half_ends(x: Tensor, padded: Shape) -> Tensor:
     """A field whose values at both ends of every padded axis are halved."""
     for axis, (n, total) in enumerate(zip(x.shape[1:-1], padded, strict=True), start=1):
-        shares = _shares(n, total, half_ends=True)
-        x = x * shares.to(x).view(-1, *(1,) * (x.ndim - 1 - axis))
+        if total > n:
+            shares = cached(("half_ends", n, total), lambda n=n, total=total: _shares(n, total, half_ends=True), x)
+            x = x * shares.view(-1, *(1,) * (x.ndim - 1 - axis))
     return x
 
 
