@@ -12,23 +12,18 @@ The published models keep degrees = min(rows, columns / 2): 128 on the 128 x 256
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from hofno.errors import SpecError
 from hofno.geometry import SPHERE_COORDINATES, Nodes, SphereCoordinates, cached_sphere_coordinates, choose
-from hofno.layers.blocks import BACKBONES, stack_of_blocks
-from hofno.layers.fields import at_least, check_field
-from hofno.layers.parts import MLP, check_drop_path
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import check_field
 from hofno.layers.sphere import HigherOrderSphericalConv
 from hofno.models.config import config_of
+from hofno.models.lifted import LiftedBlocks
 
 POSITIONS: dict[SphereCoordinates, int] = {"cartesian": 3, "latitude": 1, "none": 0}
 
 
-class HOSFNO(nn.Module):
+class HOSFNO(LiftedBlocks):
     """Higher-Order Spherical Fourier Neural Operator, (b, in_channels, rows, columns) -> (b, out_channels, ...).
 
     It takes any grid with at least `degrees` rows and 2 degrees - 1 columns.
@@ -71,51 +66,36 @@ class HOSFNO(nn.Module):
         nodes: Nodes = "equiangular",
     ) -> None:
         super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
-        check_drop_path(drop_path)
-        choose(backbone, BACKBONES, "backbone")
         choose(coordinates, SPHERE_COORDINATES, "coordinates")
-        if residual and out_channels > in_channels:
-            raise SpecError(
-                f"residual adds the last {out_channels} inputs to the output and there are {in_channels}; set "
-                "residual=false"
-            )
         self.config = config_of(HOSFNO, locals())
-        self.in_channels, self.out_channels, self.degrees = in_channels, out_channels, degrees
+        self.degrees = degrees
         self.coordinates: SphereCoordinates = coordinates
         self.nodes: Nodes = nodes
-        self.residual = residual
-        self.lift = nn.Linear(in_channels + POSITIONS[coordinates], width)
 
         def conv() -> HigherOrderSphericalConv:
             return HigherOrderSphericalConv(width, degrees, order, factors=factors, weights=weights, nodes=nodes)
 
-        self.blocks = stack_of_blocks(depth, conv, backbone, expansion, drop_path)
-        if backbone == "classic":
-            self.project: nn.Module = MLP(width, expansion * width, out_channels)
-        else:
-            self.project = nn.Linear(width, out_channels)
+        self.build(
+            conv,
+            POSITIONS[coordinates],
+            in_channels=in_channels,
+            out_channels=out_channels,
+            width=width,
+            depth=depth,
+            backbone=backbone,
+            expansion=expansion,
+            drop_path=drop_path,
+            residual=residual,
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            check_field(x, self.in_channels, 2, "fields with an axis of latitudes and one of longitudes")
-        with full_precision(x):
-            v = self._lift(x)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            out = self.project(v.to(x.dtype)).movedim(-1, 1)
-        return out + x[:, -self.out_channels :] if self.residual else out
-
-    def _lift(self, x: Tensor) -> Tensor:
-        """The lift of input channels and positions; the latter's share is the same for every sample. (b, *n, c)"""
+    def known(self, x: Tensor) -> list[Tensor]:
+        if self.coordinates == "none":
+            return []
         rows, columns = x.shape[2:]
-        weight, bias = self.lift.weight, self.lift.bias
-        fields = torch.matmul(x.flatten(2).mT, weight[:, : self.in_channels].T)  # (b, N, c)
-        if self.coordinates != "none":
-            known = cached_sphere_coordinates((rows, columns), self.nodes, self.coordinates, x).flatten(0, -2)  # (N, d)
-            bias = F.linear(known, weight[:, self.in_channels :], bias)
-        return (fields + bias).unflatten(1, (rows, columns))
+        return [cached_sphere_coordinates((rows, columns), self.nodes, self.coordinates, x).flatten(0, -2)]  # (N, d)
+
+    def check(self, x: Tensor) -> None:
+        check_field(x, self.in_channels, 2, "fields with an axis of latitudes and one of longitudes")
 
 
 class SFNO(HOSFNO):

@@ -7,9 +7,7 @@ Outside, fields are channel-first (b, c, *n); inside, channel-last. The dimensio
 
 from __future__ import annotations
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from hofno.errors import SpecError
 from hofno.geometry import (
@@ -22,15 +20,13 @@ from hofno.geometry import (
     check_mode_counts,
     choose,
 )
-from hofno.layers.blocks import BACKBONES, stack_of_blocks
-from hofno.layers.fields import at_least, check_field
-from hofno.layers.parts import MLP
-from hofno.layers.precision import full_precision
+from hofno.layers.fields import check_field
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.models.config import config_of
+from hofno.models.lifted import LiftedBlocks
 
 
-class HOFNO(nn.Module):
+class HOFNO(LiftedBlocks):
     """Higher-Order Fourier Neural Operator, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
@@ -79,10 +75,6 @@ class HOFNO(nn.Module):
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__()
-        at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
-        if not 0.0 <= drop_path < 1.0:
-            raise SpecError(f"drop_path is a probability of at least 0 and below 1; got {drop_path}")
-        choose(backbone, BACKBONES, "backbone")
         choose(coordinates, COORDINATES, "coordinates")
         modes = check_mode_counts(modes)
         waves = tuple(tuple(k) for k in waves)
@@ -91,17 +83,9 @@ class HOFNO(nn.Module):
                 raise SpecError(
                     f"waves are wavevectors of {len(modes)} whole numbers, one for each axis; got {list(k)}"
                 )
-        if residual and out_channels > in_channels:
-            raise SpecError(
-                f"residual adds the last {out_channels} inputs to the output and there are {in_channels}; set "
-                "residual=false"
-            )
         self.config = config_of(HOFNO, locals())
-        self.in_channels, self.out_channels, self.modes = in_channels, out_channels, modes
+        self.modes, self.waves = modes, waves
         self.coordinates: Coordinates = coordinates
-        self.waves, self.residual = waves, residual
-        added = (0 if coordinates == "none" else len(modes)) + 2 * len(waves)
-        self.lift = nn.Linear(in_channels + added, width)
 
         def conv() -> HigherOrderSpectralConv:
             return HigherOrderSpectralConv(
@@ -116,36 +100,26 @@ class HOFNO(nn.Module):
                 mode_set=mode_set,
             )
 
-        self.blocks = stack_of_blocks(depth, conv, backbone, expansion, drop_path)
-        if backbone == "classic":
-            self.project: nn.Module = MLP(width, expansion * width, out_channels)
-        else:
-            self.project = nn.Linear(width, out_channels)
+        self.build(
+            conv,
+            (0 if coordinates == "none" else len(modes)) + 2 * len(waves),
+            in_channels=in_channels,
+            out_channels=out_channels,
+            width=width,
+            depth=depth,
+            backbone=backbone,
+            expansion=expansion,
+            drop_path=drop_path,
+            residual=residual,
+        )
 
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.compiler.is_compiling():
-            self.check(x)
-        with full_precision(x):
-            v = self._lift(x)
-        for block in self.blocks:
-            v = block(v)
-        with full_precision(x):
-            out = self.project(v.to(x.dtype)).movedim(-1, 1)
-        return out + x[:, -self.out_channels :] if self.residual else out
-
-    def _lift(self, x: Tensor) -> Tensor:
-        """The lift of input channels and positions; the latter's share is the same for every sample. (b, *n, c)"""
-        points = tuple(x.shape[2:])
-        weight, bias = self.lift.weight, self.lift.bias
-        fields = torch.matmul(x.flatten(2).mT, weight[:, : self.in_channels].T)  # (b, N, c)
-        known = []
+    def known(self, x: Tensor) -> list[Tensor]:
+        points, found = tuple(x.shape[2:]), []
         if self.coordinates != "none":
-            known.append(cached_coordinates(points, self.coordinates, x).flatten(0, -2))  # (N, d)
+            found.append(cached_coordinates(points, self.coordinates, x).flatten(0, -2))  # (N, d)
         if self.waves:
-            known.append(cached_waves(points, self.waves, x).flatten(0, -2))  # (N, 2 waves)
-        if known:
-            bias = F.linear(torch.cat(known, -1), weight[:, self.in_channels :], bias)
-        return (fields + bias).unflatten(1, points)
+            found.append(cached_waves(points, self.waves, x).flatten(0, -2))  # (N, 2 waves)
+        return found
 
     def check(self, x: Tensor) -> None:
         """Refuse an input of the wrong rank or channel count."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from hofno.errors import SolverError
 from hofno.geometry import Sphere
@@ -70,13 +70,9 @@ FIELDS = ("height", "u_theta", "u_phi")
 _GROUP = {"cpu": 8, "cuda": 64}  # samples that are advanced together, at most
 
 
-class ShallowWaterFlow(Flow):
-    """Trajectories of height and velocity, (samples, frames, 3, rows, columns)."""
+class Weather(BaseModel):
+    """How a planet's water is solved and drawn, for its flows and for the problem that is made of them."""
 
-    name: ClassVar[str] = "shallow_water"
-
-    samples: int = Field(50, ge=1, description="trajectories")
-    frames: int = Field(100, ge=1, description="frames, one an hour")
     rows: int = Field(128, ge=8, description="rows of a frame, from north to south")
     columns: int = Field(256, ge=16, description="columns of a frame, eastwards")
     degrees: int = Field(86, ge=8, le=512, description="spherical harmonics of lower degree are solved for")
@@ -90,9 +86,22 @@ class ShallowWaterFlow(Flow):
     precision: Literal["float64", "float32"] = Field("float64", description="arithmetic of the solver")
 
     @model_validator(mode="after")
-    def _possible(self) -> ShallowWaterFlow:
-        _refuse_dry_ground(self.orography, self.mean_height)
+    def _water_everywhere(self) -> Self:
+        if self.orography > 0.8 * self.mean_height:
+            raise ValueError(
+                f"the ground must stay well below the water, orography <= 0.8 mean_height; got orography="
+                f"{self.orography:g} and mean_height={self.mean_height:g}; lower the one or raise the other"
+            )
         return self
+
+
+class ShallowWaterFlow(Weather, Flow):
+    """Trajectories of height and velocity, (samples, frames, 3, rows, columns)."""
+
+    name: ClassVar[str] = "shallow_water"
+
+    samples: int = Field(50, ge=1, description="trajectories")
+    frames: int = Field(100, ge=1, description="frames, one an hour")
 
     @property
     def frame_shape(self) -> tuple[int, ...]:
@@ -160,7 +169,7 @@ class WaterSimulator:
                 raise SolverError(f"hour {hour} of the batch from sample {first} on: {error}") from None
 
 
-class ShallowWater(InTime):
+class ShallowWater(Weather, InTime):
     """Height and velocity of one hour to those of the next."""
 
     name: ClassVar[str] = ShallowWaterFlow.name
@@ -172,17 +181,6 @@ class ShallowWater(InTime):
     valid: int = Field(5, ge=1, description="validation trajectories; 10 % of samples")
     test: int = Field(5, ge=1, description="test trajectories, the last ones; 10 % of samples; never used for choices")
     frames: int = Field(100, ge=2, description="frames, one an hour")
-    rows: int = Field(128, ge=8, description="rows of a frame, from north to south")
-    columns: int = Field(256, ge=16, description="columns of a frame, eastwards")
-    degrees: int = Field(86, ge=8, le=512, description="spherical harmonics of lower degree are solved for")
-    spin_up: int = Field(252, ge=0, description="hours before the first frame")
-    mean_height: float = Field(5500.0, gt=0, description="H in m, the mean height of the surface")
-    hyperviscosity: float = Field(1e15, ge=0, description="nu in m^4/s")
-    orography: float = Field(2000.0, ge=0, description="height of the highest point of the ground in m")
-    forcing: float = Field(2.0, ge=0, description="amplitude of the source of height in m per hour")
-    ground: int = Field(0, ge=0, lt=SEEDS, description="seed of the ground, the same one for all samples")
-    step: float = Field(1200.0, gt=0, le=HOUR, description="largest time step of the solver in seconds")
-    precision: Literal["float64", "float32"] = Field("float64", description="arithmetic of the solver")
 
     @model_validator(mode="before")
     @classmethod
@@ -214,7 +212,6 @@ class ShallowWater(InTime):
                 f"history <= start and start + horizon <= frames are needed; got history={self.history}, "
                 f"start={self.start}, horizon={self.horizon}, frames={self.frames}; give more frames or less history"
             )
-        _refuse_dry_ground(self.orography, self.mean_height)
         return self
 
     @property
@@ -245,11 +242,3 @@ class ShallowWater(InTime):
         frames = frames.reshape(len(frames), -1, self.rows, self.columns)
         first, last = self.train, self.train + self.valid
         return split_frames(frames, slice(first), slice(first, last), slice(last, None), self.rollout, self.start)
-
-
-def _refuse_dry_ground(orography: float, mean_height: float) -> None:
-    if orography > 0.8 * mean_height:
-        raise ValueError(
-            f"the ground must stay well below the water, orography <= 0.8 mean_height; got orography={orography:g} and "
-            f"mean_height={mean_height:g}; lower the one or raise the other"
-        )
