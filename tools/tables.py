@@ -16,6 +16,7 @@ from typing import Any
 
 from hofno.report import published, tables
 from hofno.report.digits import number, plus_minus
+from hofno.report.resolution import resolution_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -195,15 +196,13 @@ def on_other_grids() -> str:
     parts = []
     for name in OTHER_GRIDS:
         if (RESULTS / f"{name}.json").exists():
-            results = read(name)
-            of_each = [(run["label"], run["resolutions"]) for run in results["runs"]]
-            every = sorted({int(n) for _, found in of_each for n in found["rel_l2"]})
-            rows = [
-                [label, str(found["trained_at"]), *(number(found["rel_l2"][str(n)]) for n in every)]
-                for label, found in of_each
-            ]
-            header = ["network", "trained at", *(f"at {n}" for n in every)]
-            parts.append(f"{results['title']}. {results['remark']}\n\n{tables.markdown(header, rows)}")
+            results, errors, trained = read(name), dict[str, list[dict[int, float]]](), dict[str, int]()
+            for run in results["runs"]:
+                found = run["resolutions"]
+                errors.setdefault(run["label"], []).append({int(n): error for n, error in found["rel_l2"].items()})
+                trained[run["label"]] = found["trained_at"]
+            table = tables.markdown(*resolution_rows(errors, trained))
+            parts.append(f"{results['title']}. {results['remark']}\n\n{table}")
     return "\n".join(parts)
 
 

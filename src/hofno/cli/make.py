@@ -22,7 +22,7 @@ def generate(
 ) -> None:
     """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data)."""
     from hofno import stages
-    from hofno.data.moments import moments
+    from hofno.data.moments import moments, moments_of_frames
     from hofno.data.ondisk import pieces_of
     from hofno.data.store import data_folder, store_folder
     from hofno.problems.registry import problem
@@ -39,14 +39,16 @@ def generate(
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
         for kind, values in (("input", parts.x), ("target", parts.y)):
-            fields = 0 if data.rollout is None else data.rollout.fields
-            pieces, lengths = pieces_of(values), (values.shape[0], *values.shape[2:])
-            if fields:  # a field is one quantity in all frames
-                pieces = (piece.unflatten(1, (-1, fields)) for piece in pieces)
-                lengths = (values.shape[0], values.shape[1] // fields, *values.shape[2:])
-            count, means, squares = moments(pieces, kept=[2] if fields > 1 else [] if fields else [1])
+            lengths, name_of = [values.shape[0], *values.shape[2:]], f"{kind} {{}}"
+            if data.rollout is None:
+                count, means, squares = moments(pieces_of(values), kept=[1])
+            else:
+                fields = data.rollout.fields
+                count, means, squares = moments_of_frames(pieces_of(values), fields)
+                lengths.insert(1, values.shape[1] // fields)
+                name_of = f"{kind} frames" if fields == 1 else f"{kind} field {{}}"
             for channel, (mean, square) in enumerate(zip(means.flatten(), squares.flatten(), strict=True)):
-                label = f"{kind} frames" if fields == 1 else f"{kind} {'field ' if fields else ''}{channel}"
+                label = name_of.format(channel)
                 std = (square / max(1, count - 1)).sqrt()
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)

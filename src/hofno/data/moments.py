@@ -39,3 +39,8 @@ def moments(pieces: Iterable[Tensor], kept: Sequence[int]) -> tuple[int, Tensor,
         square = square + around + apart.square() * (count * number / total)
         count = total
     return count, mean, square
+
+
+def moments_of_frames(pieces: Iterable[Tensor], fields: int) -> tuple[int, Tensor, Tensor]:
+    """As `moments`, for each of the fields of frames (n, t fields, *grid), which are one quantity at all times."""
+    return moments((piece.unflatten(1, (-1, fields)) for piece in pieces), kept=[2] if fields > 1 else [])

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hofno.data.moments import moments
+from hofno.data.moments import moments, moments_of_frames
 from hofno.data.ondisk import Values, pieces_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import CheckpointError
@@ -43,8 +43,7 @@ class ChannelNormaliser:
     @classmethod
     def fit_frames(cls, *frames: Values, fields: int = 1) -> ChannelNormaliser:
         """One mean and one deviation for each field, over the samples, times and points of all (n, t fields, *grid)."""
-        pieces = (piece.unflatten(1, (-1, fields)) for whole in frames for piece in pieces_of(whole))
-        return cls._from(*moments(pieces, kept=[2] if fields > 1 else []))
+        return cls._from(*moments_of_frames((piece for whole in frames for piece in pieces_of(whole)), fields))
 
     @classmethod
     def _from(cls, count: int, mean: Tensor, square: Tensor) -> ChannelNormaliser:

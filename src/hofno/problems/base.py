@@ -33,7 +33,7 @@ class Rollout:
 
     history: int
     horizon: int
-    fields: int = field(default=1, repr=False)
+    fields: int = field(default=1, repr=False)  # runs are told apart by the text of this, and by shapes of data
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
-from hofno.problems.base import SEEDS, Progress, ignore_progress
+from hofno.problems.base import SEEDS, InTime, Progress, ignore_progress
 from hofno.problems.groups import groups_in_memory
 from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
 from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
@@ -194,3 +194,46 @@ class Flow(BaseModel):
         if frames.shape != (stop - start, self.frames, *self.frame_shape):
             raise DataError(f"{part} holds frames of shape {frames.shape}; delete {part} to make it again")
         return frames
+
+
+COUNTS = ("samples", "train", "valid", "test", "frames", "history", "start", "horizon")
+
+
+class Simulated(InTime):
+    """A problem in time that is made of the trajectories of a flow."""
+
+    frames: int = Field(2, ge=2, description="frames of a trajectory")
+
+    @property
+    @abstractmethod
+    def flow(self) -> Flow:
+        """The trajectories this problem is made of."""
+
+    @classmethod
+    def with_defaults(cls, given: dict[str, Any]) -> dict[str, Any] | None:
+        """What is given and the defaults of the rest; None if counts are none, of which the fields themselves tell."""
+        filled = {key: field.default for key, field in cls.model_fields.items()} | given
+        return None if any(type(filled[key]) is not int or filled[key] < 0 for key in COUNTS) else filled
+
+    @staticmethod
+    def fill_times(filled: dict[str, Any]) -> None:
+        """Scoring begins right after the history and goes to the last frame, unless something else is given."""
+        filled["start"] = filled["start"] or filled["history"]
+        filled["horizon"] = filled["horizon"] or max(1, filled["frames"] - filled["start"])
+
+    def refuse_times(self) -> None:
+        """Refuse to predict frames that there are not."""
+        if not self.history <= self.start or self.start + self.horizon > self.frames:
+            raise ValueError(
+                f"history <= start and start + horizon <= frames are needed; got history={self.history}, "
+                f"start={self.start}, horizon={self.horizon}, frames={self.frames}; give more frames or less history"
+            )
+
+    def memory_bytes(self) -> int:
+        return 4 * self.flow.samples * self.frames * math.prod(self.flow.frame_shape)
+
+    def identity(self) -> dict[str, Any]:
+        return self.flow.model_dump(exclude={"samples"})
+
+    def is_kept(self, folder: Path) -> bool:
+        return is_complete(folder, self.flow.samples)

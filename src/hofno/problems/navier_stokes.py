@@ -26,10 +26,9 @@ from torch import Tensor
 
 from hofno.errors import SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import InTime, Progress, Published, Trajectories
-from hofno.problems.flows import Flow
+from hofno.problems.base import Progress, Published, Trajectories
+from hofno.problems.flows import Flow, Simulated
 from hofno.problems.groups import too_little_memory
-from hofno.problems.kept_parts import is_complete
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
 from hofno.problems.vorticity_checks import ResolutionWatch
@@ -166,7 +165,7 @@ class VorticitySimulator:
             yield solver.field_of(modes)[wanted, ::stride, ::stride].float().cpu().numpy()
 
 
-class NavierStokes(InTime, Published):
+class NavierStokes(Simulated, Published):
     """Frames of a forced flow to the frames that follow."""
 
     name: ClassVar[str] = NavierStokesFlow.name
@@ -190,10 +189,8 @@ class NavierStokes(InTime, Published):
     @classmethod
     def _counts(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Fill in what follows: samples = train + test, published proportions, start and horizon."""
-        filled = {key: field.default for key, field in cls.model_fields.items()} | given
-        numbers = ("samples", "train", "valid", "test", "frames", "history", "start", "horizon")
-        if any(type(filled[key]) is not int or filled[key] < 0 for key in numbers):
-            return given  # the fields themselves say what is wrong
+        if (filled := cls.with_defaults(given)) is None:
+            return given
         if filled["samples"] < 2:
             raise ValueError(f"at least 2 samples are needed, one to train and one to test; got {filled['samples']}")
         samples, train, test = (given.get(key) for key in ("samples", "train", "test"))
@@ -204,9 +201,8 @@ class NavierStokes(InTime, Published):
         valid = given.get("valid", usual_valid(samples))
         # generated validation samples are more of the same stream; a file has none, and gives some of those to train
         train = train if train is not None else samples - test - (valid if given.get("files") else 0)
-        filled |= {"samples": samples, "train": train, "test": test}
-        filled |= {"valid": valid, "start": filled["start"] or filled["history"]}
-        filled |= {"horizon": filled["horizon"] or max(1, filled["frames"] - filled["start"])}
+        filled |= {"samples": samples, "train": train, "valid": valid, "test": test}
+        cls.fill_times(filled)
         return filled
 
     @model_validator(mode="after")
@@ -221,11 +217,7 @@ class NavierStokes(InTime, Published):
                 f"samples must be train + test, here {self.train} + {self.test}; got samples={self.samples}; "
                 "give two of the three"
             )
-        if not self.history <= self.start or self.start + self.horizon > self.frames:
-            raise ValueError(
-                f"history <= start and start + horizon <= frames are needed; got history={self.history}, "
-                f"start={self.start}, horizon={self.horizon}, frames={self.frames}; give more frames or less history"
-            )
+        self.refuse_times()
         if self.solver_resolution % self.resolution:
             raise ValueError(
                 f"solver_resolution must be a multiple of resolution, since frames are strided values; "
@@ -246,15 +238,6 @@ class NavierStokes(InTime, Published):
     @property
     def symmetry(self) -> Symmetry:
         return driven_flow()
-
-    def memory_bytes(self) -> int:
-        return 4 * (self.samples + self.valid) * self.frames * self.resolution**2
-
-    def identity(self) -> dict[str, Any]:
-        return self.flow.model_dump(exclude={"samples"})
-
-    def is_kept(self, folder: Path) -> bool:
-        return is_complete(folder, self.flow.samples)
 
     def simulate(self, progress: Progress, folder: Path | None, device: str, again: bool = False) -> Trajectories:
         frames = self.flow.trajectories(device, progress, folder, again)

@@ -57,18 +57,7 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
             "axis": "wavenumber |k|, waves per side",
             "shells": WAVES,
         }
-    if "degrees" in record["spectra"]:
-        return {
-            "kind": "degrees",
-            "square": "mean square",
-            "formula": "mean(u²)/2",
-            "spectrum": "Spectrum",
-            "shell": "half the mean square of a degree",
-            "sum": "half the mean square over the sphere, in squared units of the data",
-            "axis": "degree",
-            "shells": "degrees of spherical harmonics, the shells of a sphere",
-        }
-    return {
+    words = {
         "kind": "power",
         "square": "mean square",
         "formula": "mean(u²)/2",
@@ -77,6 +66,15 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
         "sum": "half the mean square of the frame, in squared units of the data",
         "axis": "wavenumber |k|, waves per side",
         "shells": WAVES,
+    }
+    if "degrees" not in record["spectra"]:
+        return words
+    return words | {
+        "kind": "degrees",
+        "shell": "half the mean square of a degree",
+        "sum": "half the mean square over the sphere, in squared units of the data",
+        "axis": "degree",
+        "shells": "degrees of spherical harmonics, the shells of a sphere",
     }
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -38,28 +39,33 @@ def rel_l2(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Ten
     return (error / size.clamp_min(1e-12)).mean()
 
 
-MEANS: dict[str, Callable[[Tensor], Tensor]] = {"mse": torch.square, "mae": torch.abs}
-"""Losses that are means: what they are means of."""
+def _mean(of: Callable[[Tensor], Tensor], error: Tensor, share: Tensor | None) -> Tensor:
+    values = of(error)
+    return values.mean() if share is None else (values.flatten(1).mean(1) / share).mean()
 
 
-def _mean(of: Callable[[Tensor], Tensor]) -> Loss:
-    def loss(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-        return of(prediction - target).mean()
-
-    return loss
-
-
-def rmse(prediction: Tensor, target: Tensor, mean: Tensor, std: Tensor, share: Tensor | float = 1.0) -> Tensor:
+def _root(error: Tensor, share: Tensor | None) -> Tensor:
     """By norms, whose gradient is 0 where there is no error."""
-    error = (prediction - target).flatten(1)
-    return (error.norm(dim=1) / (error.shape[1] * share) ** 0.5).mean()
+    each = error.flatten(1).norm(dim=1) / error[0].numel() ** 0.5
+    return (each if share is None else each / share.sqrt()).mean()
+
+
+MEANS: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
+    "mse": partial(_mean, torch.square),
+    "mae": partial(_mean, torch.abs),
+    "rmse": _root,
+}
+"""Losses that are means over points, of errors and of the share of the points that are there."""
+
+
+def _standardised(of: Callable[[Tensor, Tensor | None], Tensor]) -> Loss:
+    return lambda prediction, target, mean, std: of(prediction - target, None)
 
 
 LOSSES: dict[str, Loss] = {
     "rel_l2": rel_l2,
     "rel_l2_gradient": rel_l2_gradient,
-    "rmse": rmse,
-    **{name: _mean(of) for name, of in MEANS.items()},
+    **{name: _standardised(of) for name, of in MEANS.items()},
 }
 
 
@@ -71,8 +77,6 @@ def loss_of(
     At the others both are 0 in physical units. Relative errors do not see those, and means are over the points that
     are there.
     """
-    if share is not None and loss == "rmse":
-        return rmse(prediction, target, mean, std, share)
-    if share is None or loss not in MEANS:
-        return LOSSES[loss](prediction, target, mean, std)
-    return (MEANS[loss](prediction - target).flatten(1).mean(1) / share).mean()
+    if loss in MEANS:
+        return MEANS[loss](prediction - target, share)
+    return LOSSES[loss](prediction, target, mean, std)
