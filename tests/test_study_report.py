@@ -214,15 +214,8 @@ def test_other_grids_are_in_the_report_of_a_study(tmp_path: Path) -> None:
     spec = specs.parse({**BASE, "compare": COMPARE, "sweep": {"seed": [0, 1]}})
     results = results_of(spec, [0.05, 0.06, 0.5, 0.51, 0.2, 0.21])
     assert "On other grids" not in write_report(tmp_path, results).read_text()
-    for index, (member, cell) in enumerate(spec.members()):
-        errors = {"48": 0.3 + 0.01 * index, "64": 0.1, "200": 0.4}
-        record = {
-            "label": cell.get("label", ""),
-            "trained_at": 64,
-            "resolutions": {n: {"metrics": {"rel_l2": error}} for n, error in errors.items()},
-            "spec_hash": member.run_hash if index < 5 else "of another spec",
-        }
-        storage.write_json(study.member_folder(tmp_path, member) / "resolution.json", record)
+    for index, run in enumerate(results["runs"][:5]):
+        run["resolutions"] = {"trained_at": 64, "rel_l2": {"48": 0.3 + 0.01 * index, "64": 0.1, "200": 0.4}}
     write_report(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "## On other grids" in text
@@ -235,3 +228,50 @@ def test_other_grids_are_in_the_report_of_a_study(tmp_path: Path) -> None:
     ]
     assert table[4] == "| FNO, depth 4 | 64 | 0.340 | 0.100 | 0.400 | 1 |"
     assert "Errors at resolution 48 are against other functions: products of degree 3 alias" in text
+
+
+def test_errors_by_scale_are_in_the_report_of_fields_that_are_not_in_time(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "published": "pipe", "compare": COMPARE[:1]})
+    results = results_of(spec, [0.05, 0.5])
+    assert "Errors by scale" not in write_report(tmp_path, results).read_text()
+    for run, low in zip(results["runs"], (0.031, 0.42), strict=True):
+        run["metrics"] |= {"rel_l2_low": low, "rel_l2_medium": 0.7}
+        run["spectra"] = {"power": {kind: [1.0, 0.5, 0.1] for kind in ("truth", "prediction", "error")}}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "| model | all | low |k| | medium |k| |".replace("|k|", "\\|k\\|") in text
+    assert "| HO-FNO order 3, depth 1 | 0.0500 | 0.0310 | 0.700 |" in text
+    assert "| HO-FNO | 0.00540 | 0.141 | 1.03 | 1.18 |" in text, "published"
+    assert len(list((tmp_path / "figures").iterdir())) == 2
+
+
+def test_structures_stand_beside_the_published_ones(tmp_path: Path) -> None:
+    compare = [{"label": "shared", "set": {"model.factors": "shared"}}]
+    spec = specs.parse({**BASE, "label": "dense", "published": "darcy_structure", "compare": compare})
+    text = report(tmp_path, spec, [0.00321, 0.00654])
+    assert "| dense | 0.0052 | 0.00321 |" in text
+    assert "| shared | 0.0067 | 0.00654 |" in text
+    assert "| identity | 0.0074 | – |" in text
+
+
+def test_windows_of_a_rollout_stand_beside_the_published_ones(tmp_path: Path) -> None:
+    data = {"problem": "shallow_water", "samples": 10, "frames": 31, "rows": 16, "columns": 32, "degrees": 10}
+    model = {"name": "hosfno", "degrees": 10}
+    base = {"name": "study", "title": "A study", "label": "HO-SFNO", "published": "shallow_water"}
+    spec = specs.parse({**base, "data": data, "model": model, "sweep": {"seed": [0, 1]}})
+    results = results_of(spec, [0.05, 0.07])
+    curve = [0.01 * (step + 1) for step in range(30)]
+    for run, factor in zip(results["runs"], (1, 3), strict=True):
+        run["metrics"] |= {"one_step_mse": 7.0, "one_step_rel_l2": 0.02, "rollout": 0.155 * factor}
+        values = [factor * value for value in curve]
+        record = {"rel_l2_per_step": values, "later_rel_l2": []}
+        past = {"steps": 60, "finite": 1.0, "bounded": 1.0, "power": [1.0] * 60, "true_power": [1.0] * 30}
+        spectra = {"degrees": {kind: [1.0, 0.5] for kind in ("truth", "prediction", "error")}}
+        run["rollout"] = {**record, "past": past, "spectra": spectra}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| HO-SFNO (ours) | 7.00"))
+    means = [2 * sum(curve[:10]) / 10, 2 * sum(curve[10:25]) / 15]
+    assert [cell.split(" ")[0] for cell in row.split(" | ")[3:5]] == [f"{mean:.3g}".ljust(5, "0") for mean in means]
+    assert row.split(" | ")[5] == "–", "rollouts are shorter than that"
+    assert "| SFNO | 8.2 | 0.017 | 0.099 | 0.30 | 0.72 | 0.77 |" in text

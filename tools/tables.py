@@ -16,7 +16,7 @@ from typing import Any
 
 from hofno.report import published, tables
 from hofno.report.digits import number, plus_minus
-from hofno.report.resolution import resolution_rows
+from hofno.report.resolution import curves_of, resolution_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -196,12 +196,9 @@ def on_other_grids() -> str:
     parts = []
     for name in OTHER_GRIDS:
         if (RESULTS / f"{name}.json").exists():
-            results, errors, trained = read(name), dict[str, list[dict[int, float]]](), dict[str, int]()
-            for run in results["runs"]:
-                found = run["resolutions"]
-                errors.setdefault(run["label"], []).append({int(n): error for n, error in found["rel_l2"].items()})
-                trained[run["label"]] = found["trained_at"]
-            table = tables.markdown(*resolution_rows(errors, trained))
+            results = read(name)
+            curves = curves_of([(run["label"], run["resolutions"]) for run in results["runs"]])
+            table = tables.markdown(*resolution_rows(*curves))
             parts.append(f"{results['title']}. {results['remark']}\n\n{table}")
     return "\n".join(parts)
 

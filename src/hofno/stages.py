@@ -30,7 +30,9 @@ from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
 from hofno.evaluation.rollout import score_rollout
+from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
 from hofno.evaluation.score import Scores, score
+from hofno.evaluation.spectrum import power_kinds
 from hofno.geometry import Grid, Points
 from hofno.models.registry import build, check_arguments, check_axes, check_geometry, check_nodes, parameter_counts
 from hofno.problems.base import Problem, Progress, ignore_progress
@@ -256,15 +258,19 @@ def evaluate_run(
             "trained on",
             stacklevel=2,
         )
-    scores = score(surrogate, data.test)
+    steady = data.rollout is None and not isinstance(surrogate.grid, Points)
+    scales = ByScale(power_kinds(surrogate.grid)) if steady else None
+    scores = score(surrogate, data.test, scales=scales)
     history = read_history(path)
-    metrics, in_time = scores.means(), {}
+    metrics, more = scores.means(), {}
+    if scales is not None:
+        metrics, more = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
     if surrogate.symmetry is not None:
         metrics["rel_l2_one_view"] = score(replace(surrogate, symmetry=None), data.test).means()["rel_l2"]
     if data.rollout is not None:
         vorticity = problem_class(spec.data.problem).vorticity
         rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)
-        metrics, in_time = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
+        metrics, more = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
     record = {
         "label": spec.label or spec.name,
         "seed": spec.seed,
@@ -276,7 +282,7 @@ def evaluate_run(
         "spec_hash": spec.run_hash,
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
-        **in_time,
+        **more,
     }
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
     storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})

@@ -63,13 +63,8 @@ def read_member(spec: Spec, out: Path) -> dict[str, Any] | None:
     if not is_finished(path) or (record := _own_record(path / "evaluation.json", spec)) is None:
         return None
     kept = {key: value for key, value in record.items() if key != "per_sample"}
-    elsewhere = read_resolutions(spec, out)
+    elsewhere = _own_record(path / RESOLUTION, spec)
     return {**kept, "resolutions": means_by_resolution(elsewhere)} if elsewhere else kept
-
-
-def read_resolutions(spec: Spec, out: Path) -> dict[str, Any] | None:
-    """What was measured of a member on other grids; None if nothing was."""
-    return _own_record(member_folder(out, spec) / RESOLUTION, spec)
 
 
 def means_by_resolution(record: dict[str, Any]) -> dict[str, Any]:

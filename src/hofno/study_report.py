@@ -30,7 +30,7 @@ from hofno.report.scenes import Scene, scene_of
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
 from hofno.storage.files import is_temporary
-from hofno.study import member_folder, name_of, read_resolutions
+from hofno.study import member_folder, name_of
 from hofno.surrogate import load
 
 SHOWN_AT_MOST = 6
@@ -55,24 +55,17 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     if remark := "\n\n".join(filter(None, remarks)):
         page.remark(remark)
     chapters.errors(page, results, rows)
-    if spec.published == "poisson" and "degree" in spec.data.parameters:
-        _published(page, results, spec)
     if rows and "rollout" in rows[0].metrics:
         chapters.rollout_errors(page, rows)
-    if spec.published == "navier_stokes":
-        _published_flows(page, rows, spec, results["origin"])
-    elif spec.published in published.benchmarks():
-        chapters.main_table(page, rows, spec.published, results["origin"])
-    if not _runs(page, out, spec):
-        records: dict[str, Any] = {}
-        for run in results["runs"]:
-            if "rollout" in run and len(records) < SHOWN_AT_MOST:
-                records.setdefault(run["label"], run["rollout"])
-        if records:
-            page.section("Rollouts")
-            start = _first_time(problem(spec.data.problem, spec.data.parameters))
-            chapters.rollout_records(page, records, start, BOUND)
-    _resolutions(page, out, spec, [row.label for row in rows])
+    _published_tables(page, results, rows, spec)
+    if rows and "rel_l2_low" in rows[0].metrics and "rollout" not in rows[0].metrics:
+        chapters.by_scale(page, rows, _of_each_label(results, "spectra"))
+    records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
+    if not _runs(page, out, spec) and records:
+        page.section("Rollouts")
+        start = _first_time(problem(spec.data.problem, spec.data.parameters))
+        chapters.rollout_records(page, records, start, BOUND)
+    _resolutions(page, results, spec, [row.label for row in rows])
     page.section("How these numbers were made")
     page.facts(_conditions(results, spec))
     return page.write(out)
@@ -106,7 +99,30 @@ def _either(numbers: list[int]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _published(page: Page, results: dict[str, Any], spec: Spec) -> None:
+def _of_each_label(results: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
+    """The first run of each label that holds a key, a few at most."""
+    found: dict[str, dict[str, Any]] = {}
+    for run in results["runs"]:
+        if key in run and len(found) < SHOWN_AT_MOST:
+            found.setdefault(run["label"], run)
+    return found
+
+
+def _published_tables(page: Page, results: dict[str, Any], rows: list[tables.Summary], spec: Spec) -> None:
+    """Ours beside the published table that the spec names."""
+    if spec.published == "poisson" and "degree" in spec.data.parameters:
+        _published_degree(page, results, spec)
+    elif spec.published == "navier_stokes":
+        _published_flows(page, rows, spec, results["origin"])
+    elif spec.published == "darcy_structure":
+        chapters.structure_table(page, rows, results["origin"])
+    elif spec.published == "shallow_water":
+        chapters.sphere_table(page, results, rows)
+    elif spec.published in published.benchmarks():
+        chapters.main_table(page, rows, spec.published, results["origin"])
+
+
+def _published_degree(page: Page, results: dict[str, Any], spec: Spec) -> None:
     """Ours beside the published table of the same degree."""
     degree = int(spec.data.parameters["degree"])
     if degree not in published.POISSON_DEGREES:
@@ -293,15 +309,12 @@ def _first_time(made: Problem) -> int:
     return getattr(made, "start", 0) + 1
 
 
-def _resolutions(page: Page, out: Path, spec: Spec, labels: list[str]) -> None:
-    """The members that were evaluated on other grids too."""
-    records: list[tuple[str, dict[str, Any]]] = []
-    for member, cell in spec.members():
-        if (record := read_resolutions(member, out)) is not None:
-            records.append((name_of(member, cell), record))
+def _resolutions(page: Page, results: dict[str, Any], spec: Spec, labels: list[str]) -> None:
+    """The runs that were evaluated on other grids too."""
+    records = [(run["label"], run["resolutions"]) for run in results["runs"] if "resolutions" in run]
     if records:
         made = problem(spec.data.problem, spec.data.parameters)
-        asked = sorted({int(n) for _, record in records for n in record["resolutions"]})
+        asked = sorted({int(n) for _, record in records for n in record["rel_l2"]})
         reasons = {n: made.differs_at(n) for n in asked}
         chapters.other_resolutions(page, records, labels, {n: reason for n, reason in reasons.items() if reason})
 

@@ -62,7 +62,7 @@ def test_a_run(hofno: Hofno, darcy: Path, folder: Path) -> None:
     assert found["trained_at"] == 9
     assert sorted(map(int, found["resolutions"])) == [5, 9, 17]
     at = found["resolutions"]
-    assert at["9"]["metrics"] == own["metrics"]  # the very same test samples
+    assert at["9"]["metrics"].items() <= own["metrics"].items()  # the very same test samples
     assert at["9"]["per_sample"]["rel_l2"] == own["per_sample"]["rel_l2"]
     assert at["17"]["metrics"]["rel_l2"] != at["9"]["metrics"]["rel_l2"]
     assert "9 (trained)" in result.stdout
@@ -157,7 +157,7 @@ def test_a_problem_that_solves_on_its_own_grid(hofno: Hofno, folder: Path) -> No
     assert result.exit_code == 0, (result.output, result.exception)
     own = storage.read_json(folder / "run" / "evaluation.json")
     found = storage.read_json(folder / "run" / "resolution.json")["resolutions"]
-    assert found["16"]["metrics"] == own["metrics"]
+    assert found["16"]["metrics"].items() <= own["metrics"].items()
 
 
 def test_the_same_functions_are_not_warned_of(hofno: Hofno, folder: Path) -> None:

@@ -15,13 +15,13 @@ from hofno.evaluation.spectrum import (
     band_errors,
     band_powers,
     energy_spectrum,
-    power_on,
+    power_kinds,
     power_spectrum,
     shells,
 )
 from hofno.geometry import Grid, Sphere
 
-PLANE = power_on(Grid(shape=(8, 8)))
+PLANE = power_kinds(Grid(shape=(8, 8)))["power"]
 
 
 def slow_spectrum(field: np.ndarray, energy: bool) -> dict[int, float]:
@@ -109,7 +109,7 @@ def test_on_a_sphere_shells_are_degrees() -> None:
     sphere = Sphere(shape=(8, 16))
     theta, phi = (np.arange(8) + 0.5)[:, None] * np.pi / 8, 2 * np.pi * np.arange(16) / 16
     wave = math.sqrt(105 / (16 * np.pi)) * np.sin(theta) ** 2 * np.cos(theta) * np.cos(2 * phi)
-    found = power_on(sphere)(torch.from_numpy(wave + 0.0 * phi)[None, None].float() + 2.0)[0, 0]
+    found = power_kinds(sphere)["degrees"](torch.from_numpy(wave + 0.0 * phi)[None, None].float() + 2.0)[0, 0]
     assert found.shape == (8,)
     expected = torch.zeros(8, dtype=torch.float64)
     expected[0], expected[3] = 2.0, 1 / (8 * math.pi)

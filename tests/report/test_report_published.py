@@ -81,14 +81,9 @@ class TestNavierStokes:
         rows = {row["label"]: row for row in published.navier_stokes_one_frame(viscosity)}
         assert tuple(rows[label][key] for key in ("mse", "rel_l2", "rollout")) == values
 
-    def test_bands_as_printed(self) -> None:
-        found = published.navier_stokes_bands()
-        assert found["HO-FNO"] == {"full": 0.0449, "low": 0.055541, "medium": 0.206717, "high": 0.372876}
-
     def test_the_source_is_told(self) -> None:
-        for part in ("one_frame", "bands"):
-            assert "Higher-Order" in published.navier_stokes_source(part)
-            assert "tab:" not in published.navier_stokes_source(part)
+        assert "Higher-Order" in published.navier_stokes_source()
+        assert "tab:" not in published.navier_stokes_source()
 
     def test_other_viscosities(self) -> None:
         with pytest.raises(HofnoError, match="expected a published viscosity"):
@@ -118,3 +113,36 @@ class TestMainTable:
     def test_other_benchmarks(self) -> None:
         with pytest.raises(HofnoError, match="expected a benchmark of the main table"):
             published.main_table("poisson")
+
+
+class TestOtherTables:
+    def test_bands_as_printed(self) -> None:
+        found = {problem: published.bands(problem) for problem in ("navier_stokes", "airfoil", "pipe")}
+        values = {"full": 0.0449, "low": 0.055541, "medium": 0.206717, "high": 0.372876}
+        assert found["navier_stokes"]["HO-FNO"] == values
+        assert found["airfoil"]["FNO"]["high"] == 0.146905
+        assert found["pipe"]["HO-FNO"]["low"] == 0.14126
+        assert published.bands("darcy") == {}
+
+    def test_structures_as_printed(self) -> None:
+        found = published.structures()
+        assert (len(found), found["dense"], found["shared"]) == (8, 0.0052, 0.0067)
+
+    def test_the_sphere_as_printed(self) -> None:
+        found, windows = published.sphere(), published.sphere_windows()
+        assert set(found) == {"SFNO", "HO-SFNO"}
+        assert found["HO-SFNO"] == {
+            "mse": 5.56,
+            "rel_l2": 0.013,
+            "0:10": 0.08,
+            "11:25": 0.26,
+            "26:50": 0.62,
+            "rollout": 0.70,
+        }
+        assert list(windows.values()) == [(0, 10), (10, 25), (25, 50)], "steps that follow one another"
+        assert set(windows) < set(found["SFNO"])
+
+    @pytest.mark.parametrize("name", ["bands", "darcy_structure", "shallow_water"])
+    def test_sources(self, name: str) -> None:
+        assert "Higher-Order" in published.source(name)
+        assert "tab:" not in published.source(name)

@@ -59,7 +59,7 @@ def test_colours_are_those_of_the_study() -> None:
 
 
 def record(errors: dict[int, float], trained_at: int) -> dict[str, object]:
-    return {"trained_at": trained_at, "resolutions": {str(n): {"metrics": {"rel_l2": e}} for n, e in errors.items()}}
+    return {"trained_at": trained_at, "rel_l2": {str(n): error for n, error in errors.items()}}
 
 
 def test_records_become_curves_and_rows() -> None:

@@ -132,5 +132,5 @@ def _figure(read: list[Spec], folders: list[Path], records: list[dict[str, Any]]
     named: list[tuple[str, dict[str, Any]]] = []
     for name, group in zip(names, groups.values(), strict=True):
         label = name if names.count(name) == 1 else f"{name} ({folders[group[0]].name})"
-        named += [(label, records[index]) for index in group]
+        named += [(label, means_by_resolution(records[index])) for index in group]
     return error_against_resolution(*curves_of(named), list(labels.values()))

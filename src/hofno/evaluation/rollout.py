@@ -10,7 +10,6 @@ past         the rollout goes on to twice its horizon. Is it finite, and does th
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +23,8 @@ from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
 from hofno.evaluation.score import check_frames
-from hofno.evaluation.spectrum import FAINT, Power, band_errors, band_powers, energy_spectrum, power_on
-from hofno.geometry import Sphere
+from hofno.evaluation.scales import ByScale, Spectra, band_metrics, plain, plain_spectra
+from hofno.evaluation.spectrum import energy_spectrum, power_kinds
 from hofno.surrogate import Surrogate, check_batch_size
 
 BOUND = 4.0
@@ -44,9 +43,7 @@ class RolloutScores:
     power: Tensor  # (n, s), of the prediction
     true_power: Tensor  # (n, known frames)
     later_rel_l2: Tensor  # (n, frames known after the horizon), possibly none
-    spectra: dict[
-        str, dict[str, Tensor]
-    ]  # of the last frame of the horizon: kind -> truth, prediction, error: (shells,)
+    spectra: Spectra  # of the last frame of the horizon
 
     def metrics(self) -> dict[str, float]:
         """Mean errors that stand beside `rel_l2`."""
@@ -55,7 +52,7 @@ class RolloutScores:
             "one_step_rel_l2": float(self.one_step_rel_l2.mean()),
             "one_step_mse": float(self.one_step_mse.mean()),
         }
-        found |= {f"rel_l2_{name}": float(values.mean()) for name, values in self.bands.items()}
+        found |= band_metrics(self.bands)
         several = self.by_field.shape[1] > 1
         return found | {f"rel_l2_field_{i}": float(e) for i, e in enumerate(self.by_field.mean(0), 1) if several}
 
@@ -66,16 +63,16 @@ class RolloutScores:
     def record(self) -> dict[str, Any]:
         """Curves and spectra as plain values; what is not finite becomes None."""
         return {
-            "rel_l2_per_step": _plain(self.rel_l2_per_step.mean(0)),
-            "later_rel_l2": _plain(self.later_rel_l2.mean(0)),
+            "rel_l2_per_step": plain(self.rel_l2_per_step.mean(0)),
+            "later_rel_l2": plain(self.later_rel_l2.mean(0)),
             "past": {
                 "steps": self.power.shape[1],
                 "finite": float(self.power.isfinite().all(1).double().mean()),
                 "bounded": float(self.bounded().double().mean()),
-                "power": _plain(self.power.mean(0)),
-                "true_power": _plain(self.true_power.mean(0)),
+                "power": plain(self.power.mean(0)),
+                "true_power": plain(self.true_power.mean(0)),
             },
-            "spectra": {kind: {k: _plain(v) for k, v in parts.items()} for kind, parts in self.spectra.items()},
+            "spectra": plain_spectra(self.spectra),
         }
 
 
@@ -95,15 +92,12 @@ def score_rollout(
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
     check_batch_size(batch_size)
     check_frames(surrogate, tuple(split.parts.y.shape))
-    fields, power_of = surrogate.rollout.fields, power_on(surrogate.grid)
-    kinds: dict[str, Power] = {"degrees" if isinstance(surrogate.grid, Sphere) else "power": power_of}
+    fields, kinds = surrogate.rollout.fields, power_kinds(surrogate.grid)
     kinds |= {"energy": energy_spectrum} if vorticity else {}
     scored = split.parts.y.shape[1]  # channels of all frames of the horizon
     horizon = scored // fields
     rows: list[tuple[Tensor, ...]] = []
-    bands: list[dict[str, Tensor]] = []
-    sums: dict[str, dict[str, Tensor]] = {}
-    held: dict[str, float] = {}  # power of the truth in each band
+    scales = ByScale(kinds)
     for start, part in zip(range(0, len(split), batch_size), split.batches(batch_size), strict=True):
         x, y = part.x, part.y
         after = y[:, :0] if later is None else later[start : start + batch_size][:, :scored]
@@ -121,10 +115,8 @@ def score_rollout(
                 torch.stack([known(rel_l2(p[:, field::fields], y[:, field::fields])) for field in range(fields)], 1),
             )
         )
-        bands.append({name: known(error) for name, error in band_errors(p, y, power_of).items()})
-        _add_spectra(sums, p[:, -fields:], y[:, -fields:], kinds)
-        for name, value in band_powers(y, power_of).items():
-            held[name] = held.get(name, 0.0) + value
+        scales.add_bands(p, y)
+        scales.add_spectra(p[:, -fields:], y[:, -fields:])
     joined_rows = (torch.cat(column) for column in zip(*rows, strict=True))
     per_step, taught_l2, taught_mse, power, true_power, later_l2, by_field = joined_rows
     wrong = faint(true_power[:, :horizon].sqrt()).any(1).nonzero().flatten()
@@ -134,10 +126,8 @@ def score_rollout(
             "others in the means; drop them, or go by one_step_mse",
             stacklevel=1,
         )
-    seen = [name for name, value in held.items() if value > FAINT * sum(held.values())]
-    joined = {name: torch.cat([part[name] for part in bands]) for name in seen}
-    spectra = {kind: {k: v / len(split) for k, v in parts.items()} for kind, parts in sums.items()}
-    return RolloutScores(per_step, taught_l2, taught_mse, joined, by_field, power, true_power, later_l2, spectra)
+    bands, spectra = scales.bands(), scales.spectra()
+    return RolloutScores(per_step, taught_l2, taught_mse, bands, by_field, power, true_power, later_l2, spectra)
 
 
 def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:
@@ -159,17 +149,3 @@ def _per_step(prediction: Tensor, target: Tensor, fields: int) -> Tensor:
 def _power(frames: Tensor, fields: int) -> Tensor:
     """mean(w^2) / 2 of every frame, (n, t fields, *grid) -> (n, t), float64."""
     return 0.5 * frames.double().square().unflatten(1, (-1, fields)).flatten(2).mean(2)
-
-
-def _add_spectra(sums: dict[str, dict[str, Tensor]], p: Tensor, y: Tensor, kinds: dict[str, Power]) -> None:
-    """Add the spectra of a batch of frames (n, fields, *grid): of the truth, the prediction, and their difference."""
-    for kind, spectrum in kinds.items():
-        parts = {"truth": y, "prediction": p, "error": p.double() - y.double()}
-        for name, fields in parts.items():
-            value = spectrum(fields).sum((0, 1))
-            found = sums.setdefault(kind, {})
-            found[name] = found[name] + value if name in found else value
-
-
-def _plain(values: Tensor) -> list[float | None]:
-    return [value if math.isfinite(value) else None for value in values.tolist()]

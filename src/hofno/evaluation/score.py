@@ -12,6 +12,7 @@ from hofno.data.dataset import Split
 from hofno.data.faint import faint, named
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
+from hofno.evaluation.scales import ByScale
 from hofno.geometry import Points
 from hofno.surrogate import Surrogate, check_batch_size
 
@@ -33,12 +34,12 @@ class Scores:
         }
 
 
-def score(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
+def score(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
     """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames.
 
-    Targets that relative errors say nothing about are named in a warning.
+    Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too.
     """
-    scores = measure(surrogate, split, batch_size)
+    scores = measure(surrogate, split, batch_size, scales)
     wrong = faint(scores.size).nonzero().flatten()
     if len(wrong) > 0:
         kind = "samples" if split.together == 1 else f"blocks of {split.together} samples"
@@ -60,7 +61,7 @@ def check_frames(surrogate: Surrogate, shape: tuple[int, ...]) -> None:
         )
 
 
-def measure(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
+def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
     channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
@@ -84,6 +85,10 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Scores:
         std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
         if split.together > 1:
             p, y = (fields.unflatten(0, (-1, split.together)) for fields in (p, y))
+        if scales is not None:
+            fields = [part.flatten(1, 2) if split.together > 1 else part for part in (p, y)]
+            scales.add_bands(*fields)
+            scales.add_spectra(*fields)
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
         if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
             share = part.mask.double().mean(1)

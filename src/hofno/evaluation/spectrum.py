@@ -45,11 +45,11 @@ def power_spectrum(fields: Tensor, dims: int) -> Tensor:
     return _by_shell(_square(fields, dims), dims)
 
 
-def power_on(geometry: Geometry) -> Power:
-    """What gives the power by shell of fields that live there."""
+def power_kinds(geometry: Geometry) -> dict[str, Power]:
+    """What gives the power by shell of fields that live there, under its name: "power", on a sphere "degrees"."""
     if isinstance(geometry, Sphere):
-        return partial(spherical_power, nodes=geometry.nodes)
-    return partial(power_spectrum, dims=len(geometry.shape))
+        return {"degrees": partial(spherical_power, nodes=geometry.nodes)}
+    return {"power": partial(power_spectrum, dims=len(geometry.shape))}
 
 
 def spherical_power(fields: Tensor, nodes: str) -> Tensor:

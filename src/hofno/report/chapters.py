@@ -19,6 +19,12 @@ ALIKE = 1.05
 NOTHING_LEARNT = 0.95
 """Relative errors from here on are those of a constant."""
 
+BANDS = {"rel_l2_low": "low |k|", "rel_l2_medium": "medium |k|", "rel_l2_high": "high |k|"}
+IN_BANDS = (
+    "with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band in which the truth has next to nothing is "
+    "left out."
+)
+
 SAMPLES = {
     "generated": "Published data are not ours: the samples are redrawn.",
     "original": "Ours are on the published files too.",
@@ -105,10 +111,7 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         "one_step_rel_l2": "one step, rel. L2",
         "one_step_mse": "one step, MSE",
         "rollout": "rollout, mean rel. L2 of a frame",
-        "rel_l2_low": "low |k|",
-        "rel_l2_medium": "medium |k|",
-        "rel_l2_high": "high |k|",
-    }
+    } | BANDS
     fields = sorted(key for key in rows[0].metrics if key.startswith("rel_l2_field_"))
     names |= {key: key.removeprefix("rel_l2_").replace("_", " ") for key in fields}
     shown = {key: name for key, name in names.items() if key in rows[0].metrics}
@@ -116,13 +119,35 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
     page.table(["model", *shown.values()], cells)
     page.text(
         "One step: each frame from the true ones before it. The rel. L2 above is of all frames of a rollout together. "
-        "Bands are the parts of these frames with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band "
-        "in which the truth has next to nothing is left out."
+        f"Bands are the parts of these frames {IN_BANDS}"
     )
     if fields:
         page.text(
             "Fields: the rel. L2 of each alone, over all frames. All other errors are over the fields as they are, so "
             "that large numbers weigh most."
+        )
+
+
+def by_scale(page: Page, rows: Sequence[tables.Summary], records: Mapping[str, Any]) -> None:
+    """Errors by band of wavenumbers of fields that are not in time, and spectra of one run of each label.
+
+    `records` holds, by label, what `evaluation.json` does: its spectra are drawn.
+    """
+    page.section("Errors by scale")
+    shown = {key: name for key, name in BANDS.items() if key in rows[0].metrics}
+    cells = [[row.label, *(tables.metric_cell(row, key) for key in ("rel_l2", *shown))] for row in rows]
+    page.table(["model", "all", *shown.values()], cells)
+    page.text(
+        f"Rel. L2 of the parts of the fields {IN_BANDS} Wavenumbers are waves along the axes of the grid or mesh as it "
+        "is stored; where fields are not periodic, the jump between their two ends is part of all scales."
+    )
+    if records:
+        words = rollouts.in_words(next(iter(records.values())))
+        page.figure(
+            rollouts.spectra(records),
+            f"Test fields by {words['shells']}, means over the test set. Left: what a shell holds; all shells together "
+            f"are half the mean square of the fields, in squared units of the data. Right: the error of a shell "
+            "relative to the truth in it.",
         )
 
 
@@ -148,7 +173,7 @@ def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: f
         f"fades away is bounded.{known}"
     )
     page.figure(
-        rollouts.spectra(records),
+        rollouts.spectra(records, "last frame of the horizon"),
         f"The last frame of the horizon by {words['shells']}, means over the test set. Left: what a shell holds; all "
         f"shells together are {words['sum']}. Right: the error of a shell relative to the truth in it.",
     )
@@ -170,7 +195,8 @@ def _past_rows(records: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def other_resolutions(
     page: Page, records: Sequence[tuple[str, Mapping[str, Any]]], among: Sequence[str], other: Mapping[int, str]
 ) -> None:
-    """Errors on grids that the runs were not trained on: labels of runs with what `resolution.json` holds of each.
+    """Errors on grids that the runs were not trained on: labels of runs with the `resolutions` of each in the
+    results.
 
     `among` are all labels of the study; `other` says, by resolution, why errors there are not of the same functions.
     """
@@ -190,7 +216,7 @@ def other_resolutions(
 def one_frame_table(page: Page, rows: Sequence[tables.Summary], viscosity: float, origin: str) -> None:
     """Ours beside the published flows of one frame to the next."""
     page.section("Beside the published numbers")
-    page.text(" ".join(filter(None, (published.navier_stokes_source("one_frame"), SAMPLES.get(origin)))))
+    page.text(" ".join(filter(None, (published.navier_stokes_source(), SAMPLES.get(origin)))))
     measured = ("one_step_mse", "one_step_rel_l2", "rollout")
     cells = [[f"{row.label} (ours)", *(tables.metric_cell(row, key) for key in measured)] for row in rows]
     for row in published.navier_stokes_one_frame(viscosity):
@@ -206,3 +232,39 @@ def main_table(page: Page, rows: Sequence[tables.Summary], benchmark: str, origi
     cells = [[f"{row.label} (ours)", tables.metric_cell(row, "rel_l2")] for row in rows]
     cells += [[label, f"{value:.4f}"] for label, value in published.main_table(benchmark).items()]
     page.table(["model", "rel. L2"], cells)
+    if found := published.bands(benchmark):
+        names = ("full", "low", "medium", "high")
+        page.text(published.source("bands"))
+        page.table(
+            ["model, published", *names],
+            [[model, *(number(values[name]) for name in names)] for model, values in found.items()],
+        )
+
+
+def structure_table(page: Page, rows: Sequence[tables.Summary], origin: str) -> None:
+    """Ours beside the published errors by structure of the factors, under the same labels."""
+    page.section("Beside the published numbers")
+    page.text(" ".join(filter(None, (published.source("darcy_structure"), SAMPLES.get(origin)))))
+    ours = {row.label: tables.metric_cell(row, "rel_l2") for row in rows}
+    known = published.structures()
+    cells = [[label, f"{value:.4f}", ours.get(label, tables.MISSING)] for label, value in known.items()]
+    cells += [[label, tables.MISSING, cell] for label, cell in ours.items() if label not in known]
+    page.table(["factors", "published", "ours"], cells)
+
+
+def sphere_table(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary]) -> None:
+    """Ours beside the published table of the sphere: single steps, windows of a rollout, all of it."""
+    page.section("Beside the published numbers")
+    page.text(" ".join(filter(None, (published.source("shallow_water"), SAMPLES.get(results["origin"])))))
+    windows = published.sphere_windows()
+    cells = []
+    for row in rows:
+        curves = [run["rollout"]["rel_l2_per_step"] for run in results["runs"] if run["label"] == row.label]
+        inside = [tables.window_cell(curves, window) for window in windows.values()]
+        single = [tables.metric_cell(row, key) for key in ("one_step_mse", "one_step_rel_l2")]
+        cells.append([f"{row.label} (ours)", *single, *inside, tables.metric_cell(row, "rollout")])
+    for model, values in published.sphere().items():
+        cells.append([model, *(number(values[key], 2) for key in ("mse", "rel_l2", *windows, "rollout"))])
+    page.table(
+        ["model", "MSE, one step", "rel. L2, one step", *(f"rollout {name}" for name in windows), "rollout"], cells
+    )

@@ -85,12 +85,49 @@ def main_table_source(problem: str) -> str:
     return f"{file['source']}. {file['benchmarks'][problem]} {file['note']}"
 
 
-def navier_stokes_bands() -> dict[str, dict[str, float]]:
-    """Relative errors by band of wavenumbers: model -> full, low, medium, high."""
-    return {model: dict(values) for model, values in _file("navier_stokes")["bands"]["rel_l2"].items()}
-
-
-def navier_stokes_source(part: str) -> str:
-    """Where the numbers of a part ("one_frame" or "bands") come from and what they mean."""
+def navier_stokes_source() -> str:
+    """Where the numbers of one frame to the next come from and what they mean."""
     file = _file("navier_stokes")
-    return f"{file['source']}, {file[part]['table']}. {file[part]['note']}"
+    return f"{file['source']}, {file['one_frame']['table']}. {file['one_frame']['note']}"
+
+
+def bands(problem: str) -> dict[str, dict[str, float]]:
+    """Relative errors by band of wavenumbers: model -> full, low, medium, high; nothing of most problems."""
+    return {model: dict(values) for model, values in _file("bands")["rel_l2"].get(problem, {}).items()}
+
+
+def structures() -> dict[str, float]:
+    """Errors of an order-2 HO-FNO on Darcy by the structure of its factors, in the order of the table."""
+    return dict(_file("darcy_structure")["rel_l2"])
+
+
+def sphere() -> dict[str, dict[str, float]]:
+    """Rows of the table of the sphere by model: mse, rel_l2 of single steps, each window of steps, rollout."""
+    return {model: dict(values) for model, values in _file("shallow_water")["models"].items()}
+
+
+def sphere_windows() -> dict[str, tuple[int, int]]:
+    """Windows of the steps of a rollout, as half-open ranges that count from 0, under the names of the table."""
+    return {name: (int(first), int(end)) for name, (first, end) in _file("shallow_water")["windows"].items()}
+
+
+def efficiency(problem: str) -> dict[str, dict[str, float]]:
+    """Cost on a problem by network: seconds of an epoch of training and of prediction, and memory in GB."""
+    problems = _file("efficiency")["problems"]
+    if problem not in problems:
+        raise SpecError(
+            f"expected a problem whose cost is published, one of {', '.join(problems)}, got {problem!r}; choose one of "
+            "these, or leave published out"
+        )
+    return {network: dict(values) for network, values in problems[problem].items()}
+
+
+def efficiency_device() -> str:
+    """What the published costs were measured on."""
+    return _file("efficiency")["device"]
+
+
+def source(name: str) -> str:
+    """Where the numbers of a file ("bands", "darcy_structure", "efficiency", "shallow_water") come from and what they mean."""
+    file = _file(name)
+    return f"{file['source']}. {file['note']}"

@@ -24,15 +24,14 @@ APART = 0.17
 
 
 def curves_of(records: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Curves, dict[str, int]]:
-    """Curves, and the resolution of training, from the labels of runs and what `resolution.json` holds of each.
+    """Curves, and the resolution of training, from the labels of runs and the `resolutions` of each in a results file.
 
     Runs of one label are its seeds; of these the resolutions are kept that all of them were evaluated at.
     """
     errors: Curves = {}
     trained: dict[str, int] = {}
     for label, record in records:
-        found = {int(n): float(part["metrics"]["rel_l2"]) for n, part in record["resolutions"].items()}
-        errors.setdefault(label, []).append(found)
+        errors.setdefault(label, []).append({int(n): float(error) for n, error in record["rel_l2"].items()})
         trained[label] = int(record["trained_at"])
     for label, seeds in errors.items():
         common = sorted(set.intersection(*(set(seed) for seed in seeds)))

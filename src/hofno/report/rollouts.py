@@ -136,8 +136,11 @@ def _limit_squares(axis: Axes, known: np.ndarray, curves: Sequence[Sequence[floa
 
 
 @styled
-def spectra(records: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Spectrum of truth and predictions by shell of wavenumbers, and the error of each shell relative to the truth."""
+def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
+    """Spectrum of truth and predictions by shell of wavenumbers, and the error of each shell relative to the truth.
+
+    `of` says what part of the data they are of.
+    """
     from matplotlib.lines import Line2D
 
     expect_some(records, "rollout")
@@ -157,8 +160,8 @@ def spectra(records: Mapping[str, Mapping[str, Any]]) -> Figure:
         errors.plot(there, positive(wrong), color=colour, linestyle=dash)
         drawn += [(sizes, found["prediction"], colour), (errors, wrong, colour)]
     errors.axhline(1.0, **DOTTED)
-    sizes.set_title(f"{words['spectrum']}, last frame of the horizon", pad=PAD)
-    errors.set_title("Rel. L2 of each shell, last frame of the horizon", pad=PAD)
+    sizes.set_title(", ".join(filter(None, (words["spectrum"], of))), pad=PAD)
+    errors.set_title(", ".join(filter(None, ("Rel. L2 of each shell", of))), pad=PAD)
     sizes.set(ylabel=words["shell"])
     errors.set(ylabel="rel. L2")
     for axis in (sizes, errors):

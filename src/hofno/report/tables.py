@@ -285,3 +285,13 @@ def metric_cell(summary: Summary, name: str) -> str:
     """A measured metric with its spread, or a dash where it was not measured."""
     found = summary.metrics.get(name)
     return MISSING if found is None else plus_minus(found.mean, found.std)
+
+
+def window_cell(curves: Sequence[Sequence[float | None]], window: tuple[int, int]) -> str:
+    """Mean over a window of steps, with its spread over runs; a dash where rollouts are shorter or not finite."""
+    parts = [curve[slice(*window)] for curve in curves]
+    whole = [[value for value in part if value is not None] for part in parts]
+    if any(len(part) < window[1] - window[0] for part in whole):
+        return MISSING
+    found = statistic([statistics.fmean(part) for part in whole])
+    return plus_minus(found.mean, found.std)
