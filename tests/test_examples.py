@@ -1,0 +1,80 @@
+"""The examples run, at smaller sizes than they have by themselves, and show what they say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).resolve().parent.parent / "examples"
+
+
+def example(name: str) -> Any:
+    """The module of an example, under a name of its own."""
+    found = util.spec_from_file_location(f"example_{name}", FOLDER / f"{name}.py")
+    assert found is not None
+    assert found.loader is not None
+    module = util.module_from_spec(found)
+    sys.modules[found.name] = module
+    found.loader.exec_module(module)
+    return module
+
+
+def test_burgers() -> None:
+    module = example("burgers")
+    errors = module.main(samples=200, epochs=15)
+    assert set(errors) == {"order 1", "order 2"}
+    assert max(errors.values()) < 0.3
+
+
+def test_the_states_of_burgers_solve_its_equation() -> None:
+    """Against small explicit steps of the equation itself."""
+    module = example("burgers")
+    x, y = module.burgers(4, points=128, viscosity=0.05, time=0.1)
+    u, k = x[:, 0].astype(float), 2j * np.pi * np.fft.rfftfreq(128, 1 / 128)
+
+    def rate(u: np.ndarray) -> np.ndarray:
+        hat = np.fft.rfft(u)
+        return np.fft.irfft(0.05 * k**2 * hat, 128) - u * np.fft.irfft(k * hat, 128)
+
+    for _ in range(2000):
+        h = 0.1 / 2000
+        middle = u + h / 2 * rate(u)
+        u = u + h * rate(middle)
+    assert np.abs(u - y[:, 0]).max() < 1e-4 * np.abs(y).max()
+
+
+def test_own_network() -> None:
+    errors = example("own_network").main(samples=40, steps=150, epochs=5)
+    assert errors["order 2"] < 0.6 < 0.9 < errors["order 1"]
+    assert errors["fitted"] < 0.9
+
+
+def test_flow() -> None:
+    errors = example("flow").main(samples=12, epochs=3, frames=5)
+    assert len(errors) == 3
+    assert errors[0] < 0.5
+
+
+def test_points() -> None:
+    assert example("points").main(samples=10, epochs=2) < 0.9
+
+
+def test_other_grids() -> None:
+    errors = example("other_grids").main(samples=24, epochs=4)
+    assert set(errors) == {43, 85}
+    assert max(errors.values()) < 0.7
+    assert errors[85] < 1.3 * errors[43]
+
+
+@pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
+def test_every_example_is_tried_and_says_how_to_run_it(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert f"python examples/{file.name}" in text
+    tried: Callable[..., Any] | None = globals().get(f"test_{file.stem}")
+    assert tried is not None, "give it a test above"
