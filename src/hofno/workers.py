@@ -22,6 +22,10 @@ LESS_TO_MEASURE = "lower --batch or choose a smaller --shape"
 """What helps where a benchmark finds too little memory."""
 
 
+class EndedError(HofnoError):
+    """A process ended without a result."""
+
+
 def share(
     work: Callable[[Any], Any],
     tasks: Sequence[Any],
@@ -84,7 +88,7 @@ def _receive(connection: Any, remedy: str) -> Any:
     try:
         result = connection.recv()
     except (EOFError, ConnectionError):
-        raise HofnoError(f"a process ended without a result, killed or out of memory; {remedy}") from None
+        raise EndedError(f"a process ended without a result, killed or out of memory; {remedy}") from None
     if isinstance(result, BaseException):
         raise result
     return result

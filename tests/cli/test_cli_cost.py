@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import Result
 
 from hofno import spec as specs
-from hofno.cli import rehearse
+from hofno.bench import rehearse
 from hofno.cli.cost import _Counting, cost_of, step_flops
 from hofno.models import MODELS, build
 from hofno.models.registry import GEOMETRIES, arguments_of
@@ -158,8 +158,7 @@ def test_every_kind_of_step_can_be_timed(name: str, train: dict[str, Any], monke
     spec = spec_of(name, epochs=10, **train)
     found = rehearse.step_seconds(spec)
     assert list(found) == ["fp32"]
-    cost = cost_of(spec, {})
-    assert rehearse.projected(spec, cost, found) == pytest.approx(cost.steps * found["fp32"])
+    assert rehearse.projected(spec, found) == pytest.approx(cost_of(spec, {}).steps * found["fp32"])
 
 
 def test_both_precisions_of_a_run_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +166,7 @@ def test_both_precisions_of_a_run_are_timed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(rehearse, "TIMED_SECONDS", 0.0)
     spec = spec_of("poisson", epochs=10, batch_size=5, precision="mixed", finish=0.2)
     assert list(rehearse.step_seconds(spec)) == ["mixed", "fp32"]
-    projected = rehearse.projected(spec, cost_of(spec, {}), {"mixed": 1.0, "fp32": 10.0})
+    projected = rehearse.projected(spec, {"mixed": 1.0, "fp32": 10.0})
     assert projected == 4 * (8 * 1.0 + 2 * 10.0)
 
 

@@ -24,7 +24,7 @@ def test_version(hofno: Hofno) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["list", "show", "generate", "train", "evaluate", "predict", "run", "report", "bench", "check"]
+    "command", ["list", "show", "generate", "train", "evaluate", "predict", "run", "report", "bench", "check", "paper"]
 )
 def test_every_command_has_help_with_an_example(hofno: Hofno, command: str) -> None:
     result = hofno(command, "--help")
@@ -40,7 +40,7 @@ def test_help_and_specs_do_not_import_torch(folder: Path) -> None:
 import sys
 from typer.testing import CliRunner
 from hofno.cli import app
-for arguments in (["--help"], ["train", "--help"], ["--version"], ["list", "specs"]):
+for arguments in (["--help"], ["train", "--help"], ["--version"], ["list", "specs"], ["paper"]):
     assert CliRunner().invoke(app, arguments).exit_code == 0
 assert "torch" not in sys.modules
 """

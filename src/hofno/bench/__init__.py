@@ -11,6 +11,8 @@ grows. Needs the extra `bench`.
 
 `transform`: matrix products against the FFT over sizes, modes, dimensions and paddings, and how often `choose_method`
 picks the faster. Its weight in `hofno.transforms.fourier` was set with this.
+
+`study`: what the networks of a study cost, each as it is trained and evaluated, see `hofno.bench.study`.
 """
 
 from __future__ import annotations

@@ -30,11 +30,16 @@ def draw_peers(record: dict[str, Any], path: Path) -> list[Path]:
     written: list[Path] = []
     for name, result in record["results"].items():
         target = path if len(record["results"]) == 1 else path.with_stem(f"{path.stem}-{name}")
-        buffer = BytesIO()
-        growth(name, result, record).savefig(buffer, format=target.suffix[1:].lower(), dpi=150, facecolor="white")
-        write_bytes(target, buffer.getvalue())
+        save_figure(growth(name, result, record), target)
         written.append(target)
     return written
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure in the format that the ending of the file names."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format=path.suffix[1:].lower(), dpi=150, facecolor="white")
+    write_bytes(path, buffer.getvalue())
 
 
 @styled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import statistics
@@ -42,6 +43,33 @@ def take_turns(functions: Sequence[Callable[[], object]], rounds: int, device: t
     return seconds
 
 
+def timed(call: Callable[[], object], device: torch.device, rounds: int, seconds: float) -> list[float]:
+    """Seconds of a call, round by round, after one call that does not count.
+
+    A round has as many calls as take `seconds`, at least one, and the device is waited for at its end alone: what is
+    asked of a GPU lies in wait for it, as in training.
+    """
+    call()
+    once = _mean_seconds(call, 1, device)
+    calls = max(1, math.ceil(seconds / max(once, 1e-9)))
+    found = [once] if calls == 1 else []
+    return found + [_mean_seconds(call, calls, device) for _ in range(rounds - len(found))]
+
+
+def _mean_seconds(call: Callable[[], object], calls: int, device: torch.device) -> float:
+    begun = _clock(device)
+    for _ in range(calls):
+        call()
+    return (_clock(device) - begun) / calls
+
+
+def _clock(device: torch.device) -> float:
+    """Seconds, when all that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
 def compare(ours: list[float], plain: list[float]) -> dict[str, Any]:
     """Medians, spreads (quartiles), and the speed-up round by round."""
     speed_ups = [b / a for a, b in zip(ours, plain, strict=True)]
@@ -61,8 +89,9 @@ def quartiles(values: list[float]) -> list[float]:
     return [low, high]
 
 
-def conditions() -> dict[str, Any]:
-    device = bench_device()
+def conditions(device: torch.device | None = None) -> dict[str, Any]:
+    """What was measured on: a device, the one that benches take unless given, and versions."""
+    device = device or bench_device()
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or platform.machine()
     return {
         "device": device.type,
@@ -90,10 +119,11 @@ def digits(value: float) -> str:
 def show_table(headings: tuple[str, ...], rows: list[tuple[str, ...]], title: str) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, title_justify="left")
+    table = Table(title=Text(title), title_justify="left")
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

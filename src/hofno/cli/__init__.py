@@ -4,6 +4,7 @@
 - `describe`: show, list.
 - `make`: generate, train, run.
 - `use`: evaluate, predict, report, bench, check.
+- `paper`: the tables and figures of the paper.
 - `keys`: the keys of a spec.
 - `plain_help`, `prose`: how the help and cards are told.
 - `options`: arguments that several commands share, and how a spec is found.

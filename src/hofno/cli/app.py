@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hofno import __version__
-from hofno.cli import describe, make, use
+from hofno.cli import describe, make, paper, use
 from hofno.cli.failures import OneLineErrors, one_line_warning
 from hofno.cli.plain_help import PlainCommand
 
@@ -54,8 +54,9 @@ for command, epilog in (
     (use.predict, "Example: hofno predict runs/a input.npy output.npy"),
     (make.run, "Examples: hofno run quick/poisson --out runs/study --workers 2; hofno run SPEC --out OUT --only FNO"),
     (use.report, "Example: hofno report runs/study"),
-    (use.bench, "Example: hofno bench model --shape darcy"),
+    (use.bench, "Examples: hofno bench model --shape darcy; hofno bench study paper/efficiency_airfoil --json a.json"),
     (use.check, "Example: hofno check runs/a"),
+    (paper.paper, "Examples: hofno paper main_darcy; hofno paper mode_mixing --out mode_mixing.svg"),
 ):
     app.command(name="list" if command is describe.list_all else None, cls=PlainCommand, epilog=epilog)(command)
 

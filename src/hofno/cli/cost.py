@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
+from hofno.bench.rehearse import epoch_of
 from hofno.models.registry import build, check_arguments
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
@@ -42,13 +43,10 @@ class Cost:
 def cost_of(spec: Spec, known: dict[str, tuple[float, float]]) -> Cost:
     """The cost of a spec's own run; `known` keeps what was counted for runs that differ in depth or length alone."""
     made, train = problem(spec.data.problem, spec.data.parameters), spec.train
-    single = train.batch_of == "windows"
-    items = made.train * made.together * (made.windows if single else 1)
-    size = min(train.batch_size, items)
-    passes = size * (1 if single else made.windows)
-    flops = step_flops(spec.model.name, spec.model.arguments, made, passes, known)
-    batches = math.ceil(items / train.batch_size)
-    return Cost(batches, train.epochs * batches, passes, flops, flops * train.epochs * items / size)
+    epoch = epoch_of(made, train)
+    flops = step_flops(spec.model.name, spec.model.arguments, made, epoch.passes, known)
+    full_batches = epoch.items / min(train.batch_size, epoch.items)
+    return Cost(epoch.batches, train.epochs * epoch.batches, epoch.passes, flops, flops * train.epochs * full_batches)
 
 
 def step_flops(

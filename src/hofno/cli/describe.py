@@ -16,7 +16,6 @@ from hofno.errors import SpecError
 if TYPE_CHECKING:
     import torch
 
-    from hofno.cli.cost import Cost
     from hofno.geometry import Geometry
     from hofno.problems.base import Rollout
     from hofno.spec import Spec
@@ -159,7 +158,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
         steps, flops = sum(one.steps for one in every), sum(one.flops for one in every)
         rows.append(["all runs", f"{steps:,} steps, about {_flop(flops)}; {_data_sets(runs)}"])
     if time:
-        rows += _times(spec, cost, runs, every)
+        rows += _times(spec, runs)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
@@ -186,28 +185,25 @@ def _data_sets(runs: list[Spec]) -> str:
     return f"one data set of {whole}" if len(sets) == 1 else f"{len(sets)} data sets of {whole} together"
 
 
-def _times(spec: Spec, cost: Cost, runs: list[Spec], every: list[Cost]) -> list[list[str]]:
+def _times(spec: Spec, runs: list[Spec]) -> list[list[str]]:
     """Measured steps and what follows from them; runs that differ in their seed or length alone are timed once."""
-    from hofno.cli.rehearse import projected, step_seconds
+    from hofno.bench.rehearse import projected, same_steps, step_seconds
     from hofno.surrogate import find_device
-    from hofno.train.precision import policies_of
     from hofno.train.state import device_name
 
     seconds: dict[str, dict[str, float]] = {}
     device = find_device(spec.device)
 
-    def whole(run: Spec, one: Cost) -> float:
-        alike = run.model_copy(update={"seed": 0, "train": run.train.model_copy(update={"epochs": 1})})
-        key = f"{alike.run_hash} {policies_of(run.train, device)}"
-        if key not in seconds:
+    def whole(run: Spec) -> float:
+        if (key := same_steps(run)) not in seconds:
             seconds[key] = step_seconds(run)
-        return projected(run, one, seconds[key])
+        return projected(run, seconds[key])
 
-    own = whole(spec, cost)
+    own = whole(spec)
     steps = ", ".join(f"{value:.3g} s in {name}" for name, value in next(iter(seconds.values())).items())
     rows = [["time", f"a step takes {steps} on {device_name(device)}; all of them about {_duration(own)}"]]
     if len(runs) > 1:
-        total = sum(whole(run, one) for run, one in zip(runs, every, strict=True))
+        total = sum(map(whole, runs))
         rows.append(["time of all", f"about {_duration(total)}, one run after the other"])
     return rows
 

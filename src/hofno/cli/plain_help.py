@@ -10,10 +10,12 @@ from hofno.cli.prose import joined
 
 
 def without_types(parameters: list[Any]) -> list[Any]:
-    """Parameters whose flags are shown with no `<bool>` after them."""
+    """Parameters whose flags are shown with no `<bool>` after them, arguments of any number with no `<list[..]>`."""
     for parameter in parameters:
         if getattr(parameter, "is_flag", False):
             parameter.metavar = ""
+        elif getattr(parameter, "nargs", 1) == -1:
+            parameter.display_type_rich = lambda ctx: None
     return parameters
 
 

@@ -12,6 +12,7 @@ from hofno.errors import CheckpointError, SpecError
 
 WORST = 5
 SYMMETRIC = "train.symmetric"
+BENCHES = ("model", "engine", "peers", "transform", "study")
 
 
 def evaluate(
@@ -160,31 +161,79 @@ def report(
 
 
 def bench(
-    what: Annotated[str, typer.Argument(metavar="[model|engine|peers|transform]", help="What is measured.")] = "model",
-    shape: Annotated[str, typer.Option(metavar="darcy|ns|small|all", help="Published shape to measure at.")] = "all",
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Samples in a batch; of peers, while it grows.")] = 1,
+    what: Annotated[
+        str, typer.Argument(metavar="[model|engine|peers|transform|study]", help="What is measured.")
+    ] = "model",
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SPEC", help="Of study: one or more specs, whose networks are measured."),
+    ] = None,
+    shape: Annotated[
+        str | None,
+        typer.Option(metavar="darcy|ns|small|all", help="Published shape to measure at.", show_default="all"),
+    ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Samples in a batch; of peers, while it grows.", show_default="1"),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Of study: change a key of the specs. Repeatable."),
+    ] = None,
+    reference: Annotated[
+        str,
+        typer.Option(
+            metavar="LABEL",
+            help="Of study: the network that others are compared with; FNO if there is one, else the first.",
+        ),
+    ] = "",
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the numbers to this file.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Of peers: draw how cost grows (.svg, .png or .pdf).")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Of peers: draw how cost grows; of study: draw the costs (.svg, .png or .pdf)."
+        ),
     ] = None,
 ) -> None:
-    """Measure speed on this machine, side by side, after a check that both sides do the same.
+    """Measure speed on this machine, side by side; of forms of one network, after a check that both do the same.
 
     model: ours against its plain FFT form. engine: the training step in each precision, as training takes it, with
     peak memory. peers: ours against the plain form and neuraloperator (from the extra "bench"), over resolution and
     batch, with peak memory. transform: matrix products against the FFT.
+
+    study: what every network of a SPEC costs, with random numbers in place of data: seconds of a training epoch and of
+    predicting the test set, peak memory of training, parameters, each also relative to one of the networks.
     """
+    from hofno.geometry import choose
+
+    choose(what, BENCHES, "what")
+    if what == "study":
+        if shape is not None or batch is not None:
+            raise SpecError(
+                "--shape and --batch are not for `hofno bench study`, whose SPEC says them; try --set "
+                "train.batch_size=8"
+            )
+        from hofno.cli.bench_study import bench_studies
+
+        bench_studies(studies or [], settings, reference, json, plot)
+        return
+    if studies or settings or reference:
+        raise SpecError(
+            f"a SPEC, --set and --reference are for `hofno bench study`; got {what!r}; leave them out, or measure a "
+            "study"
+        )
     from hofno.bench import bench_command
 
+    given = (what, shape or "all", batch or 1, json)
     if plot is None:
-        bench_command(what, shape, batch, json)
+        bench_command(*given)
         return
     from hofno.bench.curves import check_plot, draw_peers
 
     if what != "peers":
-        raise SpecError(f"--plot draws the growth of `hofno bench peers`; got {what!r}; leave --plot out")
+        raise SpecError(f"--plot is for `hofno bench peers` and `hofno bench study`; got {what!r}; leave --plot out")
     check_plot(plot)
-    written = draw_peers(bench_command(what, shape, batch, json), plot)
+    written = draw_peers(bench_command(*given), plot)
     typer.echo(f"plot: {', '.join(map(str, written))}")
 
 

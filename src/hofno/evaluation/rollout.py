@@ -22,8 +22,8 @@ from hofno.data.faint import faint, named
 from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
-from hofno.evaluation.score import check_frames
 from hofno.evaluation.scales import ByScale, Spectra, band_metrics, plain, plain_spectra
+from hofno.evaluation.score import check_frames
 from hofno.evaluation.spectrum import energy_spectrum, power_kinds
 from hofno.surrogate import Surrogate, check_batch_size
 

@@ -21,8 +21,8 @@ NOTHING_LEARNT = 0.95
 
 BANDS = {"rel_l2_low": "low |k|", "rel_l2_medium": "medium |k|", "rel_l2_high": "high |k|"}
 IN_BANDS = (
-    "with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band in which the truth has next to nothing is "
-    "left out."
+    "with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band in which the truth has next to nothing "
+    "is left out."
 )
 
 SAMPLES = {

@@ -128,6 +128,6 @@ def efficiency_device() -> str:
 
 
 def source(name: str) -> str:
-    """Where the numbers of a file ("bands", "darcy_structure", "efficiency", "shallow_water") come from and what they mean."""
+    """Where the numbers of a file ("bands", "darcy_structure", "efficiency", "shallow_water") come from, and a note."""
     file = _file(name)
     return f"{file['source']}. {file['note']}"
