@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hofno import convert as convert
     from hofno import models as models
     from hofno.data import Dataset, Rollout, Split, from_arrays, from_trajectories, generate, read
+    from hofno.deploy import export
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
@@ -42,6 +43,7 @@ _HOMES = {
     "Surrogate": "hofno.surrogate",
     "convert": "hofno.convert",
     "evaluate": "hofno.evaluation",
+    "export": "hofno.deploy",
     "fit": "hofno.train",
     "from_arrays": "hofno.data",
     "from_trajectories": "hofno.data",
@@ -68,6 +70,7 @@ __all__ = [
     "Surrogate",
     "convert",
     "evaluate",
+    "export",
     "fit",
     "from_arrays",
     "from_trajectories",

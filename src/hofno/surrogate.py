@@ -226,9 +226,9 @@ class Surrogate:
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
                 places, inside = (None if part is None else part[rows].to(device) for part in (coords, mask))
-                apply = partial(self._apply, coords=places, inside=inside)
+                apply = partial(self.apply, coords=places, inside=inside)
                 if views is not None:
-                    apply = partial(views.mean, self._apply, coords=places, inside=inside)
+                    apply = partial(views.mean, self.apply, coords=places, inside=inside)
                 if self.rollout is None:
                     predicted = apply(x[rows].to(device))
                 else:
@@ -246,7 +246,7 @@ class Surrogate:
         inputs = 0 if self.rollout is not None else inputs  # frames move as targets do
         symmetry.check_channels(inputs, self.targets.mean.shape[0], grid.dim if isinstance(grid, Points) else 0)
 
-    def _apply(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
+    def apply(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
         """The model once, physical fields to physical fields."""
         encoded = self.inputs.encode(x)
         if not isinstance(self.grid, Points):

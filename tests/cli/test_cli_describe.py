@@ -24,7 +24,8 @@ def test_version(hofno: Hofno) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["list", "show", "generate", "train", "evaluate", "predict", "run", "report", "bench", "check", "paper"]
+    "command",
+    ["list", "show", "generate", "train", "evaluate", "predict", "export", "run", "report", "bench", "check", "paper"],
 )
 def test_every_command_has_help_with_an_example(hofno: Hofno, command: str) -> None:
     result = hofno(command, "--help")
