@@ -145,10 +145,18 @@ def test_the_fused_path_is_wired_as_the_plain_one(
     monkeypatch.setattr(kernels, "supported", lambda *_: True)
     assert torch.allclose(block(v), expected, atol=1e-6)
     assert calls == [(2, 7, 8, 4)]
+    block.train()
+    dropped = []
+    for fused in (True, False):
+        monkeypatch.setattr(kernels, "supported", lambda *_, fused=fused: fused)
+        torch.manual_seed(1)
+        dropped.append(block(v))
+    assert torch.allclose(*dropped, atol=1e-6)
+    assert len(calls) == 2
+    monkeypatch.setattr(kernels, "supported", lambda *_: True)
     calls.clear()
-    block.train()(v)  # stochastic depth runs through the plain path,
     block.eval()
-    for name, value in (("dealias", True), ("method", "fft")):  # and so do these
+    for name, value in (("dealias", True), ("method", "fft")):  # these run through the plain path
         kept = getattr(conv, name)
         setattr(conv, name, value)
         block(v)

@@ -133,6 +133,37 @@ def test_padded_domains(channels: int, points: tuple[int, int]) -> None:
     assert_block(points, (2, 3), channels, 2, 32, "reference", 2 / 3)
 
 
+@runs_kernels
+@pytest.mark.parametrize("padding", [0.0, 2 / 3])
+@pytest.mark.parametrize("numbers", [[[1.25, 0.0], [0.0, 1.25]], [[0.0, 2.0], [2.0, 2.0]]])
+def test_branches_of_samples_are_scaled(padding: float, numbers: list[list[float]]) -> None:
+    """As stochastic depth has it: 0 in some samples, more than 1 in the others."""
+    branches = torch.tensor(numbers, device=DEVICE)
+    modes = (2, 3)
+    inputs = block_inputs((5, 7), modes, 128, 2, 64, "reference", padding)
+
+    def scaled(block: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def run(*given: object) -> Tensor:
+            x = given[0]
+            assert isinstance(x, Tensor)
+            return block(*given, branches.to(x.dtype))
+
+        return run
+
+    chosen = modes, "reference", padding
+    fused, plain = (on_inputs(scaled(b), *chosen) for b in (kernels.modern_block, kernels.modern_block_plain))
+    assert_equals_plain(fused, plain, inputs)
+    assert not torch.equal(fused(*inputs), fused_block(*chosen)(*inputs))
+
+
+@runs_kernels
+def test_narrow_blocks_do_not_scale_their_branches() -> None:
+    wide, narrow = (torch.zeros(2, 8, 8, channels, device=DEVICE) for channels in (128, 16))
+    assert kernels.supported(wide, 2, 32, (3, 3), True)
+    assert kernels.supported(narrow, 2, 32, (3, 3))
+    assert not kernels.supported(narrow, 2, 32, (3, 3), True)
+
+
 def columns_inputs() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """More modes and channels, and samples, than a program takes at a time: s, weight, offset, gradient."""
     generator = torch.Generator().manual_seed(0)

@@ -48,7 +48,7 @@ class ModernBlock(nn.Module):
             arguments = self._arguments(v)
             if runs(kernels.modern_block, v, *arguments):
                 return kernels.modern_block(v, *arguments)
-        if self.training and self.drop.rate > 0.0:
+        if self.drop.drops:
             v = v + self.drop(self.conv(self.norm1(v)))
             return v + self.drop(self.mlp(self.norm2(v)))
         factors = self.conv.factors
@@ -63,9 +63,14 @@ class ModernBlock(nn.Module):
         return (
             _fusable(conv)
             and isinstance(conv.filter, DepthwiseFilter)
-            and not (self.training and self.drop.rate > 0.0)
-            and kernels.supported(v, conv.order, self.mlp.up.out_features, tuple(conv.filter.weight.shape[:-2]))
+            and kernels.supported(
+                v, conv.order, self.mlp.up.out_features, tuple(conv.filter.weight.shape[:-2]), self.drop.drops
+            )
         )
+
+    def _branches(self, v: Tensor) -> Tensor | None:
+        """By which the two branches of each sample are scaled in training, (2, b); None where they are not."""
+        return torch.stack((self.drop.scales(v), self.drop.scales(v))) if self.drop.drops else None
 
     def _arguments(self, v: Tensor) -> tuple[Any, ...]:
         """What the fused block takes after v."""
@@ -74,7 +79,7 @@ class ModernBlock(nn.Module):
         linear, matrices, offset = _on_plane(self.conv, v)
         convolved = (self.norm1.weight, linear.weight, linear.bias, self.conv.filter.weight, offset)
         mapped = (self.norm2.weight, up.weight, up.bias, down.weight, down.bias)
-        return *convolved, *mapped, matrices, self.norm1.eps
+        return *convolved, *mapped, matrices, self.norm1.eps, self._branches(v)
 
 
 class ClassicBlock(nn.Module):

@@ -183,11 +183,16 @@ class DropPath(nn.Module):
         check_drop_path(rate)
         self.rate = rate
 
+    @property
+    def drops(self) -> bool:
+        return self.training and self.rate > 0.0
+
+    def scales(self, v: Tensor) -> Tensor:
+        """0 for samples whose branch is dropped, 1 / (1 - rate) for the others, (b,)."""
+        return (torch.rand(v.shape[0], device=v.device) >= self.rate).to(v.dtype) / (1.0 - self.rate)
+
     def forward(self, v: Tensor) -> Tensor:
-        if not self.training or self.rate == 0.0:
-            return v
-        keep = torch.rand((v.shape[0],) + (1,) * (v.ndim - 1), device=v.device) >= self.rate
-        return v * (keep.to(v.dtype) / (1.0 - self.rate))
+        return v * self.scales(v).view(-1, *(1,) * (v.ndim - 1)) if self.drops else v
 
 
 def _mlp(

@@ -64,14 +64,15 @@ def _untransformed(x: Tensor) -> bool:
     )
 
 
-def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...]) -> bool:
+def supported(x: Tensor, order: int, hidden: int, kept: tuple[int, ...], dropping: bool = False) -> bool:
     """Whether `modern_block` takes channel-last activations `x` of a block of this order and hidden MLP width.
 
-    `kept` counts the wavenumbers kept on each axis. bfloat16 autocast is taken, other casts are not.
+    `kept` counts the wavenumbers kept on each axis; `dropping`, branches of samples are scaled. bfloat16 autocast is
+    taken, other casts are not.
     """
     if not _plane_supported(x, order, kept):
         return False
-    return _wide(x, kept[1]) or (_narrow(x, hidden) and kept[1] <= NARROW_KEPT)
+    return _wide(x, kept[1]) or (_narrow(x, hidden) and kept[1] <= NARROW_KEPT and not dropping)
 
 
 def classic_supported(x: Tensor, order: int, kept: tuple[int, ...]) -> bool:
@@ -163,13 +164,15 @@ def modern_block(
     down_bias: Tensor,
     matrices: tuple[Tensor, Tensor, Tensor, Tensor],
     eps: float,
+    branches: Tensor | None = None,
 ) -> Tensor:
     """v = x + F^-1 filter F prod_i (W_i h + b_i), h = RMSNorm(x); then v + MLP(RMSNorm(v)), fused.
 
     Shapes: x (b, n1, n2, C), gains (C,), weight (order*C, C) with the factors stacked as `nn.Linear` stores them, bias
     (order*C,), filter (K, M, C, 2), up (H, C), down (C, H); where the domain is padded, `offset` (2, K, M, C) is the
     spectrum of what the product is on the padding. `matrices` are those of the last axis, (2M, n2) and back,
-    (n2, 2M), then of the leading one, (2K, 2 n1) and back; the caller keeps them for later calls. Under bfloat16
+    (n2, 2M), then of the leading one, (2K, 2 n1) and back; the caller keeps them for later calls. `branches` (2, b)
+    are numbers by which what is added to x and to v is scaled in each sample; they have no gradient. Under bfloat16
     autocast the factors and the MLP take their operands in bfloat16; transforms, sums and the result stay in float32.
     """
     from hofno.layers.kernels.narrow import NarrowBlock
@@ -177,12 +180,12 @@ def modern_block(
     from hofno.layers.kernels.wide import WideBlock
     from hofno.layers.kernels.wide_rows import tile_for
 
-    narrow = _narrow(x, up_bias.numel())
-    block = NarrowBlock if narrow else WideBlock
-    transforms = transforms_of(matrices, None if narrow else tile_for(x.shape[2], x.shape[3]))
-    return block.apply(  # pyright: ignore[reportReturnType]
-        x, gain1, weight, bias, filter_, offset, gain2, up, up_bias, down, down_bias, transforms, eps
-    )
+    given = (x, gain1, weight, bias, filter_, offset, gain2, up, up_bias, down, down_bias)
+    if _narrow(x, up_bias.numel()):
+        assert branches is None, "narrow blocks do not scale their branches, see `supported`"
+        return NarrowBlock.apply(*given, transforms_of(matrices, None), eps)  # pyright: ignore[reportReturnType]
+    transforms = transforms_of(matrices, tile_for(x.shape[2], x.shape[3]))
+    return WideBlock.apply(*given, branches, transforms, eps)  # pyright: ignore[reportReturnType]
 
 
 def modern_block_plain(
@@ -199,12 +202,14 @@ def modern_block_plain(
     down_bias: Tensor,
     matrices: tuple[Tensor, Tensor, Tensor, Tensor],
     eps: float,
+    branches: Tensor | None = None,
 ) -> Tensor:
     """What `modern_block` computes, in plain PyTorch and any dtype."""
+    first, second = (1.0, 1.0) if branches is None else branches[:, :, None, None, None]
     h = rms_norm_plain(x, gain1, eps)
-    v = x + _filtered_product_plain(h, weight, bias, filter_, offset, matrices)
+    v = x + first * _filtered_product_plain(h, weight, bias, filter_, offset, matrices)
     hidden = functional.gelu(functional.linear(rms_norm_plain(v, gain2, eps), up, up_bias))  # (..., H)
-    return v + functional.linear(hidden, down, down_bias)
+    return v + second * functional.linear(hidden, down, down_bias)
 
 
 def classic_block(

@@ -5,8 +5,9 @@
     v = x + F_w^-1 t'      u', s' = unit(v)      a = gelu(u' (W_up g2)^T + b_up)
     y = v + a W_down^T + b_down
 
-The gains g1, g2 of the norms go into the weights. Kept for the backward pass: u, q, what F_h t is made of, u', the
-hidden activations before and after the gelu, and one number for each point and norm.
+Where branches are scaled, t' is by one number for each sample, and a W_down^T + b_down by another. The gains g1, g2 of
+the norms go into the weights. Kept for the backward pass: u, q, what F_h t is made of, u', the hidden activations
+before and after the gelu, and one number for each point and norm.
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:
@@ -44,6 +45,7 @@ class WideBlock(torch.autograd.Function):
         up_bias: Tensor,
         down: Tensor,
         down_bias: Tensor,
+        branches: Tensor | None,  # (2, b)
         transforms: Transforms,
         eps: float,
     ) -> Tensor:
@@ -61,14 +63,19 @@ class WideBlock(torch.autograd.Function):
             s = wide_rows.product_in(q, bias, order, t.rows_in, t.tile, t.kept, precision)
             s = s.view(x.shape[0], x.shape[1], t.kept, channels)
             s, pairs = columns.forward(s, t.columns, filter_, offset)
+            s, added = (s, down_bias) if branches is None else (_scaled(s, branches[0]), torch.zeros_like(down_bias))
             y, unit2, scale2 = wide_rows.residual_out(
-                rows, s, t.rows_out, down_bias, t.tile, t.kept, eps, operand, precision
+                rows, s, t.rows_out, added, t.tile, t.kept, eps, operand, precision
             )
             hidden = unit2 @ w_up.T
             active = gelu(hidden, up_bias)
-            y = add_product_(y, active, w_down.T)
+            if branches is None:
+                y = add_product_(y, active, w_down.T)
+            else:
+                mapped = product(active, w_down.T).add_(down_bias).view_as(x)
+                y.view_as(x).addcmul_(mapped, branches[1].view(-1, 1, 1, 1))
         ctx.save_for_backward(
-            *(gain1, weight, gain2, up),
+            *(gain1, weight, gain2, up, branches),
             *(unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down),
         )
         ctx.transforms, ctx.precision, ctx.shape = t, precision, x.shape
@@ -77,13 +84,14 @@ class WideBlock(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
-        gain1, weight, gain2, up, *kept = ctx.saved_tensors
+        gain1, weight, gain2, up, branches, *kept = ctx.saved_tensors
         unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = kept
         t, precision, shape = ctx.transforms, ctx.precision, ctx.shape
         channels, order = shape[-1], bias.numel() // shape[-1]
-        y_grad = y_grad.contiguous().view(-1, channels)
+        mapped_grad = y_grad if branches is None else _scaled(y_grad, branches[1])
+        y_grad, mapped_grad = (grad.contiguous().view(-1, channels) for grad in (y_grad, mapped_grad))
         with on_device_of(y_grad):
-            low, down_bias_grad = wide_points.cast_and_sum(y_grad, q.dtype)
+            low, down_bias_grad = wide_points.cast_and_sum(mapped_grad, q.dtype)
             down_grad = product(low.T, active)
             hidden_grad = low @ w_down
             up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)
@@ -92,6 +100,7 @@ class WideBlock(torch.autograd.Function):
                 unit2, scale2, hidden_grad @ w_up, y_grad, t.rows_out_transposed, t.tile, t.kept, precision
             )
             s_grad = s_grad.view(shape[0], shape[1], t.kept, channels)
+            s_grad = s_grad if branches is None else _scaled(s_grad, branches[0])
             s_grad, filter_grad, offset_grad = columns.backward(pairs, t.columns, filter_, offset, s_grad)
             q_grad, bias_grad = wide_rows.product_in_grad(
                 q, bias, order, t.rows_in_transposed, s_grad, t.tile, t.kept, precision
@@ -99,7 +108,12 @@ class WideBlock(torch.autograd.Function):
             weight_grad, gain1_grad = unfold(product(q_grad.T, unit1), weight, gain1)
             x_grad = wide_rows.unit_rows_grad(unit1, scale1, q_grad @ w, v_grad, t.tile, precision)
         first = (x_grad.view(shape), gain1_grad, weight_grad, bias_grad, filter_grad, offset_grad)
-        return *first, gain2_grad, up_grad, up_bias_grad, down_grad, down_bias_grad, None, None
+        return *first, gain2_grad, up_grad, up_bias_grad, down_grad, down_bias_grad, None, None, None
+
+
+def _scaled(fields: Tensor, numbers: Tensor) -> Tensor:
+    """Each sample by a number of its own, (b, ..) and (b,)."""
+    return fields * numbers.view(-1, *(1,) * (fields.ndim - 1))
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
