@@ -21,6 +21,7 @@ from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Grid, Mesh, Points, Sphere
 from hofno.problems.symmetry import square
 from hofno.surrogate import Surrogate
+from hofno.transforms import fourier
 
 onnxruntime = pytest.importorskip("onnxruntime")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -164,6 +165,7 @@ def test_an_onnx_file_says_what_it_is(tmp_path: Path) -> None:
     told = json.loads(session.get_modelmeta().custom_metadata_map["hofno"])
     assert told["model"] == "hofno"
     assert told["grid"]["shape"] == [12, 10]
+    assert told["inputs"] == {"x": [2, 12, 10]}
 
 
 def test_the_operator_stays_as_it_was(tmp_path: Path) -> None:
@@ -232,6 +234,30 @@ def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         hofno.export(on_plane(), tmp_path / "a.onnx")
     with pytest.raises(ShapeError, match="got dict"):
         hofno.export({}, tmp_path / "a.onnx")
+
+
+def test_inputs_that_are_compared_are_not_those_that_were_recorded() -> None:
+    first, second = (deploy._inputs(on_plane(), (12, 10), 2, seed=seed)["x"] for seed in (0, 1))
+    assert not torch.equal(first, second)
+
+
+def test_every_field_counts_by_its_own_size() -> None:
+    expected = torch.randn(3, 2, 8) * torch.tensor([1e5, 1e-2])[:, None]
+    wrong = expected.clone()
+    wrong[:, 1] = 77 * wrong[:, 1]
+    assert deploy.difference(expected, expected) == 0
+    assert deploy.difference(wrong, expected) > 10
+    large = 1e5 + torch.randn(3, 1, 8)
+    assert deploy.difference(large + 0.01, large) < deploy.AGREES, "rounding of a field that hardly varies"
+    assert deploy.difference(77 * (large - 1e5) + 1e5, large) > deploy.AGREES
+
+
+def test_transforms_that_would_be_fast_ones_are_matrix_products(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = hofno.HOFNO(1, 1, modes=(200,), width=4, depth=1, order=2)
+    operator = Surrogate(model, statistics(1), statistics(1), Grid(shape=(512,)))
+    assert fourier.choose_method((512,), (512,), (200,), "symmetric", "cpu") == "fft", "else this shows nothing"
+    assert hofno.export(operator, tmp_path / "a.onnx") < 1e-5
 
 
 def test_a_file_that_is_off_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

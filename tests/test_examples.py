@@ -26,10 +26,9 @@ def example(name: str) -> Any:
 
 
 def test_burgers() -> None:
-    module = example("burgers")
-    errors = module.main(samples=200, epochs=15)
+    errors = example("burgers").main(samples=200, epochs=30)
     assert set(errors) == {"order 1", "order 2"}
-    assert max(errors.values()) < 0.3
+    assert max(errors.values()) < 0.1
 
 
 def test_the_states_of_burgers_solve_its_equation() -> None:
@@ -56,19 +55,19 @@ def test_own_network() -> None:
 
 
 def test_flow() -> None:
-    errors = example("flow").main(samples=12, epochs=3, frames=5)
-    assert len(errors) == 3
-    assert errors[0] < 0.5
+    errors = example("flow").main(samples=30, epochs=6, frames=6)
+    assert len(errors) == 4
+    assert errors[0] < 0.2, "the last frame once more has 0.24"
 
 
 def test_points() -> None:
-    assert example("points").main(samples=10, epochs=2) < 0.9
+    assert example("points").main(samples=40, epochs=8) < 0.4, "the mean stress has 0.55"
 
 
 def test_other_grids() -> None:
-    errors = example("other_grids").main(samples=24, epochs=4)
+    errors = example("other_grids").main(samples=60, epochs=8)
     assert set(errors) == {43, 85}
-    assert max(errors.values()) < 0.7
+    assert max(errors.values()) < 0.2, "the mean of the training fields has 0.27"
     assert errors[85] < 1.3 * errors[43]
 
 

@@ -200,7 +200,7 @@ def instead_of_a_run(path: Path) -> str:
         return f"{'it is a file' if path.exists() else 'there is nothing there'}; give the folder of hofno train --out"
     if runs := runs_of_study(path):
         told = ", ".join(map(str, runs[:RUNS_TOLD])) + (f" and {len(runs) - RUNS_TOLD} more" * (len(runs) > RUNS_TOLD))
-        return f"it is a study of {len(runs)} runs; give one of them: {told}"
+        return f"it is a study of {len(runs)} run{'s' * (len(runs) > 1)}; give one of them: {told}"
     python = f"hofno.evaluate(hofno.load({str(path)!r}), data.test)"
     if (path / "settings.json").exists():
         return (

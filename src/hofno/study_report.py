@@ -58,7 +58,7 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     if rows and "rollout" in rows[0].metrics:
         chapters.rollout_errors(page, rows)
     _published_tables(page, results, rows, spec)
-    if rows and "rel_l2_low" in rows[0].metrics and "rollout" not in rows[0].metrics:
+    if any("rel_l2_low" in row.metrics and "rollout" not in row.metrics for row in rows):
         chapters.by_scale(page, rows, _of_each_label(results, "spectra"))
     records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
     if not _runs(page, out, spec) and records:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_list(hofno: Hofno) -> None:
 
 
 def test_without_specs_and_results(alone: None, hofno: Hofno) -> None:
-    assert "not found here: paper/darcy, best/darcy; specs are in" in hofno("paper").stdout
+    assert "not found here: paper/darcy, best/darcy, paper/baselines_darcy; specs are in" in hofno("paper").stdout
     told = hofno("paper", "main_darcy").stdout
     assert "LaMO" in told, "published numbers are there"
     assert "not measured here: paper/darcy, best/darcy" in told
@@ -63,13 +64,33 @@ def test_results_of_runs_made_by_the_commands(hofno: Hofno, folder: Path) -> Non
 def test_costs_are_found(hofno: Hofno, folder: Path) -> None:
     assert "not measured in .: bench/efficiency" in hofno("paper", "efficiency", "--results", ".").stdout
     member = {"label": "FNO", "epoch_seconds": 9.87, "predict_seconds": 0.5, "peak_bytes": None}
-    record = {"what": "study", "device_name": "a CPU", "results": [{"title": "Airfoil", "members": [member]}]}
+    record = {
+        "what": "study",
+        "device_name": "a CPU",
+        "results": [{"title": "Airfoil", "problem": "airfoil", "members": [member]}],
+    }
     (folder / "bench").mkdir()
     (folder / "bench" / "efficiency.json").write_text(json.dumps(record))
     told = hofno("paper", "efficiency", "--results", ".").stdout
     assert "measured: Airfoil, on a CPU" in told
     assert "9.87" in told
     assert "not measured" not in told
+
+
+def test_results_of_another_study_are_refused(refused: Callable[..., str], folder: Path) -> None:
+    (folder / "paper").mkdir()
+    shutil.copy(ROOT / "results" / "paper" / "pipe.json", folder / "paper" / "darcy.json")
+    assert "holds results of 'pipe', not of paper/darcy" in refused("paper", "main_darcy", "--results", ".")
+
+
+def test_results_by_a_changed_spec_say_so(hofno: Hofno, folder: Path) -> None:
+    record = json.loads((ROOT / "results" / "paper" / "darcy.json").read_text())
+    (folder / "paper").mkdir()
+    for width, told in ((128, False), (8, True)):
+        record["spec"]["model"]["width"] = width
+        (folder / "paper" / "darcy.json").write_text(json.dumps(record))
+        out = " ".join(hofno("paper", "main_darcy", "--results", ".").stdout.split())
+        assert ("NOT by the spec as it stands here: model.width=8." in out) is told
 
 
 @pytest.mark.parametrize(("name", "begin"), [("a.svg", b"<?xml"), ("a.PNG", b"\x89PNG"), ("a.pdf", b"%PDF")])

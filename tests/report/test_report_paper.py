@@ -143,11 +143,16 @@ def test_costs() -> None:
         {"label": "FNO", "epoch_seconds": 12.345, "predict_seconds": 0.5, "peak_bytes": 3_000_000_000},
         {"label": "LaMO", "left_out": "no memory"},
     ]
-    record = {"what": "study", "device_name": "a CPU", "results": [{"title": "Airfoil", "members": members}]}
-    (table,) = paper.cost_tables(record)
-    assert table.rows == [["FNO", "12.3", "0.500", "3.00"], ["LaMO", "–", "–", "–"]]
+    entry, airfoil = paper.entry_of("efficiency"), {"title": "Airfoil", "problem": "airfoil", "members": members}
+    other = {"title": "Another", "problem": "poisson", "members": members}
+    record = {"what": "study", "device_name": "a CPU", "results": [other, airfoil]}
+    (table,) = paper.cost_tables(entry, record)
+    assert table.title == "measured: Airfoil, on a CPU"
+    assert table.rows == [["FNO", "12.3", "0.500", "3.00"], ["LaMO", "no memory", "–", "–"]]
     with pytest.raises(HofnoError, match="expected a file of `hofno bench study`, got one of 'model'"):
-        paper.cost_tables({"what": "model"})
+        paper.cost_tables(entry, {"what": "model"})
+    with pytest.raises(HofnoError, match="got one of 'list'"):
+        paper.cost_tables(entry, [])  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("kind", paper.DRAWN)

@@ -92,7 +92,7 @@ def _way(member: dict[str, Any]) -> str:
     graph = ", CUDA graph" if member["cuda_graph"] else ""
     return (
         f"training in {member['precision']}{graph}, {member['batches']} steps an epoch, batch {member['batch_size']}; "
-        f"prediction of {member['test_samples']} samples in fp32"
+        f"prediction of {member['test_samples']} sample{'s' * (member['test_samples'] > 1)} in fp32"
     )
 
 

@@ -18,11 +18,19 @@ def export(
         int | None, typer.Option(min=1, metavar="N", help="Samples of every call; any number if left out.")
     ] = None,
     shape: Annotated[
-        str, typer.Option(metavar="N1xN2", help="The grid, or the number of points; that of training if left out.")
+        str,
+        typer.Option(
+            metavar="N1xN2", help="The grid, or the number of points, of every call; that of training if left out."
+        ),
     ] = "",
     steps: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="Frames that a call predicts, for a model in time; one if left out."),
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Frames that a call predicts, for a model in time; one if left out."
+            " The file and the time to write it grow with them; a loop over one frame gives the same.",
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
@@ -44,4 +52,4 @@ def export(
     asked = tuple(map(int, shape.split("x"))) if shape else None
     off = write(load(run), target, batch=batch, shape=asked, steps=steps)
     size = target.stat().st_size / 1e6
-    typer.echo(f"{target}: {size:.2f} MB; differs from the operator by {off:.1e} of its largest value")
+    typer.echo(f"{target}: {size:.2f} MB; differs from the operator by {off:.1e} of what a field varies by")

@@ -12,6 +12,7 @@ from hofno.errors import SpecError
 
 if TYPE_CHECKING:
     from hofno.report.paper import Entry
+    from hofno.spec import Spec
 
 RESULTS = "results"
 
@@ -93,6 +94,8 @@ def _found(entry: Entry, folder: Path | None) -> dict[str, tuple[Path, dict[str,
         if (file := _file(folder, name)) is not None:
             held = storage.read_json(file)
             check_reportable(held, str(file))
+            if held["name"] != name.split("/")[-1]:
+                raise SpecError(f"{file} holds results of {held['name']!r}, not of {name}; put them where they belong")
             found[name] = (file, held)
     return found
 
@@ -115,7 +118,7 @@ def _show(entry: Entry, folder: Path | None) -> None:
             print_table(*table)
         typer.echo(f"{file}: {_conditions(held)}")
     if costs is not None:
-        for table in cost_tables(read_json(costs)):
+        for table in cost_tables(entry, read_json(costs)):
             print_table(*table)
         typer.echo(f"from {costs}")
     missing = [name for name in entry.studies if name not in found]
@@ -129,10 +132,35 @@ def _conditions(held: dict[str, Any]) -> str:
     """Under which conditions a file was measured, in a line."""
     from hofno import spec as specs
 
-    count, whole = len(held["runs"]), len(specs.parse(held["spec"], held["name"]).members())
+    spec = specs.parse(held["spec"], held["name"])
+    count, whole = len(held["runs"]), len(spec.members())
     runs = f"{count} of {whole} runs" if count < whole else f"{count} run{'s' * (count > 1)}"
     remark = str(held.get("remark", "")).strip()
-    return " ".join(filter(None, (f"{runs}, data {held['origin']}, {held['device']}, {held['created']}.", remark)))
+    settings = sorted({f"{key} {value}" for run in held["runs"] for key, value in run.get("settings", {}).items()})
+    told = f"Some runs with {', '.join(settings)}." if settings else ""
+    changed = _changed(spec, held["name"])
+    return " ".join(
+        filter(None, (f"{runs}, data {held['origin']}, {held['device']}, {held['created']}.", changed, told, remark))
+    )
+
+
+def _changed(spec: Spec, name: str) -> str:
+    """In which keys the spec of results differs from the one of that name here."""
+    from hofno import spec as specs
+
+    files = [file for known, file in spec_files().items() if known.split("/")[-1] == name]
+    parts = ("data", "model", "train", "sweep")
+    same = [{part: specs.load(file).plain().get(part, {}) for part in parts} for file in files]
+    own = {part: spec.plain().get(part, {}) for part in parts}
+    if not same or own in same:
+        return ""
+    differ = [
+        f"{part}.{key}={own[part].get(key)}"
+        for part in parts
+        for key in sorted({*own[part], *same[0][part]})
+        if own[part].get(key) != same[0][part].get(key)
+    ]
+    return f"NOT by the spec as it stands here: {', '.join(differ)}."
 
 
 def _draw(entry: Entry, folder: Path | None, out: Path) -> None:
@@ -144,6 +172,6 @@ def _draw(entry: Entry, folder: Path | None, out: Path) -> None:
     found = _found(entry, folder) if entry.figure else {}
     with in_any_script():
         save_figure(draw(entry, {name: held for name, (_, held) in found.items()}), out)
-    for file, _ in found.values():
-        typer.echo(f"from {file}")
+    for file, held in found.values():
+        typer.echo(f"from {file}: {_conditions(held)}")
     typer.echo(f"figure: {out}")

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from hofno.evaluation.metrics import known
-from hofno.evaluation.spectrum import FAINT, Power, band_errors, band_powers
+from hofno.evaluation.spectrum import FAINT, Power, errors_by_band, powers_by_band
 
 Spectra = dict[str, dict[str, Tensor]]
-"""By kind, means over samples by shell of "truth", "prediction" and "error", (shells,) each."""
+"""By kind, power by shell of "truth", "prediction" and "error"; as a result means over samples, (shells,) each."""
 
 
 class ByScale:
@@ -28,22 +28,43 @@ class ByScale:
         self._sums: Spectra = {}
         self._samples = 0
 
+    def add(self, prediction: Tensor, target: Tensor) -> None:
+        """A batch, (n, c, *grid), to both."""
+        found = self._powers(prediction, target)
+        self._add_bands(found)
+        self._add_spectra(found)
+
     def add_bands(self, prediction: Tensor, target: Tensor) -> None:
-        """Of a batch, (n, c, *grid): the error of a band is over all channels of a sample."""
-        power_of = next(iter(self.kinds.values()))
-        self._bands.append({name: known(e) for name, e in band_errors(prediction, target, power_of).items()})
-        for name, value in band_powers(target, power_of).items():
-            self._held[name] = self._held.get(name, 0.0) + value
+        """A batch, (n, c, *grid), to the errors by band, which are over all channels of a sample."""
+        kind, power_of = next(iter(self.kinds.items()))
+        parts = {"truth": target, "error": prediction.double() - target.double()}
+        self._add_bands({kind: {name: power_of(fields).sum(1) for name, fields in parts.items()}})
 
     def add_spectra(self, prediction: Tensor, target: Tensor) -> None:
-        """Of a batch, (n, c, *grid), summed over channels."""
-        self._samples += len(target)
+        """A batch, (n, c, *grid), to the spectra, which are sums over channels."""
+        self._add_spectra(self._powers(prediction, target))
+
+    def _powers(self, prediction: Tensor, target: Tensor) -> Spectra:
+        """By kind, of each sample of a batch, (n, shells)."""
         parts = {"truth": target, "prediction": prediction, "error": prediction.double() - target.double()}
-        for kind, spectrum in self.kinds.items():
+        return {
+            kind: {name: spectrum(fields).sum(1) for name, fields in parts.items()}
+            for kind, spectrum in self.kinds.items()
+        }
+
+    def _add_bands(self, powers: Spectra) -> None:
+        first = next(iter(powers.values()))
+        found = errors_by_band(first["error"], first["truth"])
+        self._bands.append({name: known(error) for name, error in found.items()})
+        for name, value in powers_by_band(first["truth"]).items():
+            self._held[name] = self._held.get(name, 0.0) + value
+
+    def _add_spectra(self, powers: Spectra) -> None:
+        self._samples += len(next(iter(powers.values()))["truth"])
+        for kind, parts in powers.items():
             sums = self._sums.setdefault(kind, {})
-            for name, fields in parts.items():
-                value = spectrum(fields).sum((0, 1))
-                sums[name] = sums[name] + value if name in sums else value
+            for name, values in parts.items():
+                sums[name] = sums[name] + values.sum(0) if name in sums else values.sum(0)
 
     def bands(self) -> dict[str, Tensor]:
         """Relative L2 error of each sample by band, (n,) each; bands in which the truth has nothing are left out."""

@@ -86,9 +86,7 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
         if split.together > 1:
             p, y = (fields.unflatten(0, (-1, split.together)) for fields in (p, y))
         if scales is not None:
-            fields = [part.flatten(1, 2) if split.together > 1 else part for part in (p, y)]
-            scales.add_bands(*fields)
-            scales.add_spectra(*fields)
+            scales.add(*(part.flatten(1, 2) if split.together > 1 else part for part in (p, y)))
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
         if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
             share = part.mask.double().mean(1)

@@ -70,8 +70,12 @@ def energy_spectrum(vorticity: Tensor) -> Tensor:
 
 def band_powers(target: Tensor, power_of: Power) -> dict[str, float]:
     """The power of all frames that each band holds, (n, t, *grid); bands the grid does not have are left out."""
-    power = power_of(target).sum((0, 1))
-    return {name: float(power[a:b].sum()) for name, (a, b) in BANDS.items() if a < len(power)}
+    return powers_by_band(power_of(target).sum(1))
+
+
+def powers_by_band(power: Tensor) -> dict[str, float]:
+    """The sum over samples of the power by shell, (n, shells), in each band."""
+    return {name: float(power[:, a:b].sum()) for name, (a, b) in BANDS.items() if a < power.shape[1]}
 
 
 def band_errors(prediction: Tensor, target: Tensor, power_of: Power) -> dict[str, Tensor]:
@@ -79,8 +83,11 @@ def band_errors(prediction: Tensor, target: Tensor, power_of: Power) -> dict[str
 
     Bands that the grid does not hold are left out.
     """
-    wrong = power_of(prediction.double() - target.double()).sum(1)  # (n, shells)
-    right = power_of(target).sum(1)
+    return errors_by_band(power_of(prediction.double() - target.double()).sum(1), power_of(target).sum(1))
+
+
+def errors_by_band(wrong: Tensor, right: Tensor) -> dict[str, Tensor]:
+    """The same from the power by shell of the error and of the truth, (n, shells) each."""
     found: dict[str, Tensor] = {}
     for name, (low, high) in BANDS.items():
         if low < right.shape[-1]:

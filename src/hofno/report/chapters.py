@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hofno.report import figures, published, rollouts, tables
-from hofno.report.digits import number
+from hofno.report.digits import as_printed, number
 from hofno.report.page import Page
 from hofno.report.resolution import curves_of, error_against_resolution, resolution_rows
 
@@ -134,7 +134,7 @@ def by_scale(page: Page, rows: Sequence[tables.Summary], records: Mapping[str, A
     `records` holds, by label, what `evaluation.json` does: its spectra are drawn.
     """
     page.section("Errors by scale")
-    shown = {key: name for key, name in BANDS.items() if key in rows[0].metrics}
+    shown = {key: name for key, name in BANDS.items() if any(key in row.metrics for row in rows)}
     cells = [[row.label, *(tables.metric_cell(row, key) for key in ("rel_l2", *shown))] for row in rows]
     page.table(["model", "all", *shown.values()], cells)
     page.text(
@@ -237,7 +237,7 @@ def main_table(page: Page, rows: Sequence[tables.Summary], benchmark: str, origi
         page.text(published.source("bands"))
         page.table(
             ["model, published", *names],
-            [[model, *(number(values[name]) for name in names)] for model, values in found.items()],
+            [[model, *(as_printed(values[name]) for name in names)] for model, values in found.items()],
         )
 
 
@@ -264,7 +264,7 @@ def sphere_table(page: Page, results: Mapping[str, Any], rows: Sequence[tables.S
         single = [tables.metric_cell(row, key) for key in ("one_step_mse", "one_step_rel_l2")]
         cells.append([f"{row.label} (ours)", *single, *inside, tables.metric_cell(row, "rollout")])
     for model, values in published.sphere().items():
-        cells.append([model, *(number(values[key], 2) for key in ("mse", "rel_l2", *windows, "rollout"))])
+        cells.append([model, *(as_printed(values[key]) for key in ("mse", "rel_l2", *windows, "rollout"))])
     page.table(
         ["model", "MSE, one step", "rel. L2, one step", *(f"rollout {name}" for name in windows), "rollout"], cells
     )

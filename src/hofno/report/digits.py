@@ -43,3 +43,9 @@ def _is_plain(exponent: int) -> bool:
 def _decimals(exponent: int, digits: int, most: int | None) -> int:
     wanted = max(0, digits - 1 - exponent)
     return wanted if most is None else min(wanted, most)
+
+
+def as_printed(value: float) -> str:
+    """A published number with all its digits, and two at least."""
+    short = number(value, 2)
+    return short if float(short) == value else str(value)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hofno.errors import DataError, SpecError
 from hofno.report import figures, published, rollouts, tables
-from hofno.report.digits import number, plus_minus
+from hofno.report.digits import as_printed, number, plus_minus
 from hofno.report.resolution import curves_of, error_against_resolution, resolution_rows
 
 if TYPE_CHECKING:
@@ -149,11 +149,7 @@ def _efficiency(asked: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _printed(value: float | None) -> str:
-    """All digits that the paper prints, and two at least."""
-    if value is None:
-        return tables.MISSING
-    short = number(value, 2)
-    return short if float(short) == value else str(value)
+    return tables.MISSING if value is None else as_printed(value)
 
 
 PUBLISHED = {
@@ -198,17 +194,21 @@ def measured_tables(entry: Entry, results: Mapping[str, Any]) -> list[Table]:
     return [Table(title, header, cells)]
 
 
-def cost_tables(record: Mapping[str, Any]) -> list[Table]:
-    """What `hofno bench study` has measured, with memory in the unit of the paper."""
-    if record.get("what") != "study":
-        raise DataError(f"expected a file of `hofno bench study`, got one of {record.get('what')!r}; measure it again")
+def cost_tables(entry: Entry, record: Mapping[str, Any]) -> list[Table]:
+    """What `hofno bench study` has measured of the problems of an entry, with memory in the unit of the paper."""
+    what = record.get("what") if isinstance(record, Mapping) else type(record).__name__
+    if what != "study":
+        raise DataError(f"expected a file of `hofno bench study`, got one of {what!r}; measure it again")
     found = []
     for result in record["results"]:
+        if result["problem"] not in entry.table["efficiency"]:
+            continue
         rows = []
         for member in result["members"]:
             costs = [member.get(key) for key in ("epoch_seconds", "predict_seconds")]
             costs.append(member["peak_bytes"] / 1e9 if member.get("peak_bytes") else None)
-            rows.append([member["label"], *(tables.MISSING if cost is None else number(cost) for cost in costs)])
+            cells = [tables.MISSING if cost is None else number(cost) for cost in costs]
+            rows.append([member["label"], *([member["left_out"], *cells[1:]] if "left_out" in member else cells)])
         header = ["network", "training, s an epoch", "prediction, s", "memory, GB"]
         found.append(Table(f"measured: {result['title']}, on {record['device_name']}", header, rows))
     return found

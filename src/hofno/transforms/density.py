@@ -17,6 +17,8 @@ import math
 import torch
 from torch import Tensor
 
+from hofno.transforms.fourier import exporting
+
 TILE, CPU_TILE = 2**25, 2**18
 """Pairs of points in one tile: 128 MiB of float32; on a CPU 1 MiB, which stays in its cache."""
 
@@ -29,7 +31,7 @@ def density_features(coords: Tensor, scales: tuple[float, ...], mask: Tensor | N
         scales: lengths s, in units of the coordinates.
         mask: which points are there, (b, N); the others must hold finite numbers and change nothing.
     """
-    if getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)():  # the number of samples is not known
+    if exporting():  # the number of samples is not known
         return _tile(coords, coords, scales, mask)
     step = max(1, (CPU_TILE if coords.device.type == "cpu" else TILE) // (coords.shape[0] * coords.shape[1]))
     return torch.cat([_tile(rows, coords, scales, mask) for rows in coords.split(step, 1)], 1)

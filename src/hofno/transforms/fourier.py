@@ -131,7 +131,15 @@ def choose_method(points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet,
     return "matmul" if multiply_adds(points, modes, mode_set) <= fft else "fft"
 
 
+def exporting() -> bool:
+    """Whether the model is being written to a file by `torch.export`, which knows no number of samples."""
+    return getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)()
+
+
 def _resolve(method: Method, points: Shape, padded: Shape, modes: Shape, mode_set: ModeSet, x: Tensor) -> Method:
+    """The method that is meant by "auto"; in files that are exported matrix products, which every format has."""
+    if method == "auto" and exporting():
+        return "matmul"
     return choose_method(points, padded, modes, mode_set, x.device.type) if method == "auto" else method
 
 
