@@ -113,10 +113,10 @@ def _show(entry: Entry, folder: Path | None) -> None:
         print_table(*table)
     if not printed:
         typer.echo("published numbers: none are printed")
-    for file, held in found.values():
+    for name, (file, held) in found.items():
         for table in measured_tables(entry, held):
             print_table(*table)
-        typer.echo(f"{file}: {_conditions(held)}")
+        typer.echo(f"{file}: {_conditions(name, held)}")
     if costs is not None:
         for table in cost_tables(entry, read_json(costs)):
             print_table(*table)
@@ -128,8 +128,8 @@ def _show(entry: Entry, folder: Path | None) -> None:
     _commands(entry)
 
 
-def _conditions(held: dict[str, Any]) -> str:
-    """Under which conditions a file was measured, in a line."""
+def _conditions(name: str, held: dict[str, Any]) -> str:
+    """Under which conditions a file of the results of a spec was measured, in a line."""
     from hofno import spec as specs
 
     spec = specs.parse(held["spec"], held["name"])
@@ -138,7 +138,7 @@ def _conditions(held: dict[str, Any]) -> str:
     remark = str(held.get("remark", "")).strip()
     settings = sorted({f"{key} {value}" for run in held["runs"] for key, value in run.get("settings", {}).items()})
     told = f"Some runs with {', '.join(settings)}." if settings else ""
-    changed = _changed(spec, held["name"])
+    changed = _changed(spec, name)
     return " ".join(
         filter(None, (f"{runs}, data {held['origin']}, {held['device']}, {held['created']}.", changed, told, remark))
     )
@@ -148,19 +148,16 @@ def _changed(spec: Spec, name: str) -> str:
     """In which keys the spec of results differs from the one of that name here."""
     from hofno import spec as specs
 
-    files = [file for known, file in spec_files().items() if known.split("/")[-1] == name]
-    parts = ("data", "model", "train", "sweep")
-    same = [{part: specs.load(file).plain().get(part, {}) for part in parts} for file in files]
-    own = {part: spec.plain().get(part, {}) for part in parts}
-    if not same or own in same:
+    if name not in spec_files():
         return ""
+    own, here = spec.plain(), specs.load(spec_files()[name]).plain()
     differ = [
-        f"{part}.{key}={own[part].get(key)}"
-        for part in parts
-        for key in sorted({*own[part], *same[0][part]})
-        if own[part].get(key) != same[0][part].get(key)
+        f"{part}.{key}={own.get(part, {}).get(key)}"
+        for part in ("data", "model", "train", "sweep")
+        for key in sorted({*own.get(part, {}), *here.get(part, {})})
+        if own.get(part, {}).get(key) != here.get(part, {}).get(key)
     ]
-    return f"NOT by the spec as it stands here: {', '.join(differ)}."
+    return f"NOT by the spec as it stands here: {', '.join(differ)}." if differ else ""
 
 
 def _draw(entry: Entry, folder: Path | None, out: Path) -> None:
@@ -172,6 +169,6 @@ def _draw(entry: Entry, folder: Path | None, out: Path) -> None:
     found = _found(entry, folder) if entry.figure else {}
     with in_any_script():
         save_figure(draw(entry, {name: held for name, (_, held) in found.items()}), out)
-    for file, held in found.values():
-        typer.echo(f"from {file}: {_conditions(held)}")
+    for name, (file, held) in found.items():
+        typer.echo(f"from {file}: {_conditions(name, held)}")
     typer.echo(f"figure: {out}")
