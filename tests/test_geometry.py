@@ -151,3 +151,11 @@ def test_points_see_their_box_as_the_unit_cube() -> None:
         Points(count=0, low=(0.0,), high=(1.0,))
     with pytest.raises(ShapeError, match="a mesh has 1 to 3 axes"):
         Mesh(shape=(4, 1))
+
+
+def test_places_in_a_box_and_back() -> None:
+    box = Points(count=3, low=(-1.0, 2.0), high=(3.0, 2.5))
+    unit = torch.tensor([[[0.0, 1.0, 0.25], [0.0, 1.0, 0.5]]])
+    places = torch.tensor([[[-1.0, 3.0, 0.0], [2.0, 2.5, 2.25]]])
+    torch.testing.assert_close(box.from_unit(unit), places)
+    torch.testing.assert_close(box.to_unit(places), unit)

@@ -16,7 +16,7 @@ from typing import Any
 
 from hofno.report import published, tables
 from hofno.report.digits import number, plus_minus
-from hofno.report.resolution import curves_of, resolution_rows
+from hofno.report.resolution import curves_of, records_of, resolution_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "results"
@@ -197,8 +197,7 @@ def on_other_grids() -> str:
     for name in OTHER_GRIDS:
         if (RESULTS / f"{name}.json").exists():
             results = read(name)
-            curves = curves_of([(run["label"], run["resolutions"]) for run in results["runs"]])
-            table = tables.markdown(*resolution_rows(*curves))
+            table = tables.markdown(*resolution_rows(*curves_of(records_of(results))))
             parts.append(f"{results['title']}. {results['remark']}\n\n{table}")
     return "\n".join(parts)
 

@@ -17,7 +17,6 @@ import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
 from numbers import Integral
 from pathlib import Path
@@ -28,11 +27,11 @@ from torch import Tensor, nn
 
 from hofno import storage
 from hofno.data.views import Views
-from hofno.errors import HofnoError, ShapeError, SpecError
+from hofno.errors import HofnoError, SpecError
 from hofno.geometry import Points, describe_geometry
 from hofno.models.registry import MODELS, model_name
 from hofno.storage.files import one_line
-from hofno.surrogate import Surrogate, roll_out
+from hofno.surrogate import Surrogate, roll_out, surrogate_of
 from hofno.versions import versions
 
 FORMS = (".onnx", ".pt2")
@@ -54,9 +53,7 @@ class Deployed(nn.Module):
             self.views = Views(surrogate.symmetry, shape, torch.device("cpu"), in_time=in_time)
 
     def predicted(self, x: Tensor, coords: Tensor | None) -> Tensor:
-        apply = partial(self.operator.apply, coords=coords, inside=None)
-        if self.views is not None:
-            apply = partial(self.views.mean, self.operator.apply, coords=coords, inside=None)
+        apply = self.operator.applied(self.views, coords)
         return apply(x) if self.operator.rollout is None else roll_out(apply, x, self.steps)
 
 
@@ -101,9 +98,7 @@ def export(
     Returns the largest difference from the operator on random inputs, as a part of what a field varies by.
     """
     path = Path(path)
-    surrogate = operator if isinstance(operator, Surrogate) else getattr(operator, "surrogate", None)
-    if not isinstance(surrogate, Surrogate):
-        raise ShapeError(f"export takes what hofno.fit or hofno.load returns; got {type(operator).__name__}")
+    surrogate = surrogate_of(operator, "export")
     if path.suffix not in FORMS:
         raise SpecError(f"a file to export to ends in {' or '.join(FORMS)}; got {path}")
     if path.suffix == ".onnx" and (missing := [name for name in NEEDED if find_spec(name) is None]):
@@ -140,10 +135,9 @@ def difference(found: Tensor, expected: Tensor) -> float:
 
     A hundredth of its size counts as variation: fields may vary less than they are rounded.
     """
-    wrong, size = ((part.abs().movedim(1, 0).flatten(1).amax(1)) for part in (found - expected, expected))
-    channels = expected.movedim(1, 0).flatten(1)
-    varies = (channels - channels.mean(1, keepdim=True)).abs().amax(1)
-    return float((wrong / (varies + 0.01 * size).clamp_min(torch.finfo(torch.float32).tiny)).max())
+    off, channels = (part.movedim(1, 0).flatten(1) for part in (found - expected, expected))  # (c, all)
+    varies = (channels - channels.mean(1, keepdim=True)).abs().amax(1) + 0.01 * channels.abs().amax(1)
+    return float((off.abs().amax(1) / varies.clamp_min(torch.finfo(torch.float32).tiny)).max())
 
 
 def _grid(surrogate: Surrogate, shape: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -163,8 +157,7 @@ def _inputs(surrogate: Surrogate, shape: tuple[int, ...], samples: int, seed: in
     if channels > 0:
         given["x"] = surrogate.inputs.decode(torch.randn(samples, channels, *shape, generator=generator))
     if isinstance(grid, Points):
-        low, high = (torch.tensor(ends)[:, None] for ends in (grid.low, grid.high))
-        given["coords"] = low + (high - low) * torch.rand(samples, grid.dim, *shape, generator=generator)
+        given["coords"] = grid.from_unit(torch.rand(samples, grid.dim, *shape, generator=generator))
     return given
 
 

@@ -295,8 +295,16 @@ class Points:
 
     def to_unit(self, coords: Tensor) -> Tensor:
         """Positions in units of the box, (b, d, N) -> (b, d, N): 0 is its low end, 1 its high end."""
-        low, high = (coords.new_tensor(end).unsqueeze(-1) for end in (self.low, self.high))
+        low, high = self._ends(coords)
         return (coords - low) / (high - low)
+
+    def from_unit(self, coords: Tensor) -> Tensor:
+        """The inverse of `to_unit`."""
+        low, high = self._ends(coords)
+        return low + (high - low) * coords
+
+    def _ends(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        return like.new_tensor(self.low).unsqueeze(-1), like.new_tensor(self.high).unsqueeze(-1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ from hofno.problems.registry import problem
 from hofno.report import bodies, chapters, figures, published, rollouts, tables, walls
 from hofno.report.film import make_film
 from hofno.report.page import Page, check_page_folder, is_page_folder
+from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
@@ -311,8 +312,7 @@ def _first_time(made: Problem) -> int:
 
 def _resolutions(page: Page, results: dict[str, Any], spec: Spec, labels: list[str]) -> None:
     """The runs that were evaluated on other grids too."""
-    records = [(run["label"], run["resolutions"]) for run in results["runs"] if "resolutions" in run]
-    if records:
+    if records := records_of(results):
         made = problem(spec.data.problem, spec.data.parameters)
         asked = sorted({int(n) for _, record in records for n in record["rel_l2"]})
         reasons = {n: made.differs_at(n) for n in asked}

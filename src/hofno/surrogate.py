@@ -226,9 +226,7 @@ class Surrogate:
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
                 places, inside = (None if part is None else part[rows].to(device) for part in (coords, mask))
-                apply = partial(self.apply, coords=places, inside=inside)
-                if views is not None:
-                    apply = partial(views.mean, self.apply, coords=places, inside=inside)
+                apply = self.applied(views, places, inside)
                 if self.rollout is None:
                     predicted = apply(x[rows].to(device))
                 else:
@@ -245,6 +243,14 @@ class Surrogate:
         symmetry.check_places(grid if isinstance(grid, Points) else replace(grid, shape=tuple(x.shape[2:])))
         inputs = 0 if self.rollout is not None else inputs  # frames move as targets do
         symmetry.check_channels(inputs, self.targets.mean.shape[0], grid.dim if isinstance(grid, Points) else 0)
+
+    def applied(
+        self, views: Views | None, coords: Tensor | None, inside: Tensor | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """The model once as a map of fields alone, or the mean of it over the views of a sample."""
+        if views is None:
+            return partial(self.apply, coords=coords, inside=inside)
+        return partial(views.mean, self.apply, coords=coords, inside=inside)
 
     def apply(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
         """The model once, physical fields to physical fields."""
@@ -285,6 +291,17 @@ class Surrogate:
         path = Path(path)
         storage.save_folder(path, self.files(), {"kind": "model"}, overwrite=overwrite)
         return path
+
+
+def surrogate_of(operator: object, asker: str) -> Surrogate:
+    """What `hofno.load` returns, or is in what `hofno.fit` does; `asker` is the function that was given it."""
+    found = operator if isinstance(operator, Surrogate) else getattr(operator, "surrogate", None)
+    if not isinstance(found, Surrogate):
+        raise ShapeError(
+            f"{asker} takes what hofno.fit or hofno.load returns; got {type(operator).__name__}; "
+            "wrap a model that you trained yourself: Surrogate.around(model, data)"
+        )
+    return found
 
 
 def resume_command(path: Path) -> str:

@@ -111,8 +111,5 @@ def random_split(made: Problem, samples: int) -> Split:
     geometry, (given, wanted) = made.grid_geometry, made.channels
     wanted = wanted if made.rollout is None else wanted * made.windows
     x, y = (torch.randn(samples, channels, *geometry.shape) for channels in (given, wanted))
-    coords = None
-    if isinstance(geometry, Points):
-        low, high = (torch.tensor(ends)[:, None] for ends in (geometry.low, geometry.high))
-        coords = low + (high - low) * torch.rand(samples, geometry.dim, *geometry.shape)
-    return Split(x, y, coords)
+    at_points = isinstance(geometry, Points)
+    return Split(x, y, geometry.from_unit(torch.rand(samples, geometry.dim, *geometry.shape)) if at_points else None)

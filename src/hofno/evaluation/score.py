@@ -14,7 +14,7 @@ from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
 from hofno.evaluation.scales import ByScale
 from hofno.geometry import Points
-from hofno.surrogate import Surrogate, check_batch_size
+from hofno.surrogate import Surrogate, check_batch_size, surrogate_of
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,4 @@ def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) 
         raise ShapeError(
             f"evaluate takes one split of a dataset; got {type(split).__name__}; give data.test, for example"
         )
-    inner = surrogate if isinstance(surrogate, Surrogate) else getattr(surrogate, "surrogate", None)
-    if not isinstance(inner, Surrogate):
-        raise ShapeError(
-            f"evaluate takes what hofno.fit or hofno.load returns; got {type(surrogate).__name__}; "
-            "wrap a model that you trained yourself: Surrogate.around(model, data)"
-        )
-    return score(inner, split, batch_size).means()
+    return score(surrogate_of(surrogate, "evaluate"), split, batch_size).means()

@@ -68,26 +68,16 @@ def energy_spectrum(vorticity: Tensor) -> Tensor:
     return _by_shell(_square(vorticity, 2) / laplacian, 2)
 
 
-def band_powers(target: Tensor, power_of: Power) -> dict[str, float]:
-    """The power of all frames that each band holds, (n, t, *grid); bands the grid does not have are left out."""
-    return powers_by_band(power_of(target).sum(1))
-
-
 def powers_by_band(power: Tensor) -> dict[str, float]:
-    """The sum over samples of the power by shell, (n, shells), in each band."""
+    """The sum over samples of the power by shell, (n, shells), in each band that the grid holds."""
     return {name: float(power[:, a:b].sum()) for name, (a, b) in BANDS.items() if a < power.shape[1]}
 
 
-def band_errors(prediction: Tensor, target: Tensor, power_of: Power) -> dict[str, Tensor]:
-    """Relative L2 error of each band over all frames of a sample, (n, t, *grid) -> band: (n,), float64.
+def errors_by_band(wrong: Tensor, right: Tensor) -> dict[str, Tensor]:
+    """Relative L2 error of each band and sample, (n,) float64, from the power of error and truth, (n, shells) each.
 
     Bands that the grid does not hold are left out.
     """
-    return errors_by_band(power_of(prediction.double() - target.double()).sum(1), power_of(target).sum(1))
-
-
-def errors_by_band(wrong: Tensor, right: Tensor) -> dict[str, Tensor]:
-    """The same from the power by shell of the error and of the truth, (n, shells) each."""
     found: dict[str, Tensor] = {}
     for name, (low, high) in BANDS.items():
         if low < right.shape[-1]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hofno.report import figures, published, rollouts, tables
-from hofno.report.digits import as_printed, number
+from hofno.report.digits import number
 from hofno.report.page import Page
-from hofno.report.resolution import curves_of, error_against_resolution, resolution_rows
+from hofno.report.resolution import Records, curves_of, error_against_resolution, resolution_rows
 
 ALIKE = 1.05
 """Errors whose ratio is less are not called different."""
@@ -192,11 +192,8 @@ def _past_rows(records: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return [*header, *(["last known"] if further else [])], rows
 
 
-def other_resolutions(
-    page: Page, records: Sequence[tuple[str, Mapping[str, Any]]], among: Sequence[str], other: Mapping[int, str]
-) -> None:
-    """Errors on grids that the runs were not trained on: labels of runs with the `resolutions` of each in the
-    results.
+def other_resolutions(page: Page, records: Records, among: Sequence[str], other: Mapping[int, str]) -> None:
+    """Errors on grids that the runs were not trained on.
 
     `among` are all labels of the study; `other` says, by resolution, why errors there are not of the same functions.
     """
@@ -235,10 +232,7 @@ def main_table(page: Page, rows: Sequence[tables.Summary], benchmark: str, origi
     if found := published.bands(benchmark):
         names = ("full", "low", "medium", "high")
         page.text(published.source("bands"))
-        page.table(
-            ["model, published", *names],
-            [[model, *(as_printed(values[name]) for name in names)] for model, values in found.items()],
-        )
+        page.table(["model, published", *names], tables.printed_rows(found, names))
 
 
 def structure_table(page: Page, rows: Sequence[tables.Summary], origin: str) -> None:
@@ -259,12 +253,10 @@ def sphere_table(page: Page, results: Mapping[str, Any], rows: Sequence[tables.S
     windows = published.sphere_windows()
     cells = []
     for row in rows:
-        curves = [run["rollout"]["rel_l2_per_step"] for run in results["runs"] if run["label"] == row.label]
-        inside = [tables.window_cell(curves, window) for window in windows.values()]
+        inside = tables.window_cells(results, row.label, windows.values())
         single = [tables.metric_cell(row, key) for key in ("one_step_mse", "one_step_rel_l2")]
         cells.append([f"{row.label} (ours)", *single, *inside, tables.metric_cell(row, "rollout")])
-    for model, values in published.sphere().items():
-        cells.append([model, *(as_printed(values[key]) for key in ("mse", "rel_l2", *windows, "rollout"))])
+    cells += tables.printed_rows(published.sphere(), ("mse", "rel_l2", *windows, "rollout"))
     page.table(
         ["model", "MSE, one step", "rel. L2, one step", *(f"rollout {name}" for name in windows), "rollout"], cells
     )

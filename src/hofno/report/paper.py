@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hofno.errors import DataError, SpecError
 from hofno.report import figures, published, rollouts, tables
 from hofno.report.digits import as_printed, number, plus_minus
-from hofno.report.resolution import curves_of, error_against_resolution, resolution_rows
+from hofno.report.resolution import curves_of, error_against_resolution, records_of, resolution_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,8 +125,8 @@ def _column(asked: Mapping[str, Any]) -> Iterator[Table]:
 
 def _bands(asked: Mapping[str, Any]) -> Iterator[Table]:
     found = published.bands(asked["bands"])
-    rows = [[label, *(_printed(value) for value in values.values())] for label, values in found.items()]
-    yield Table("published, rel. L2", ["network", *next(iter(found.values()))], rows)
+    names = list(next(iter(found.values())))
+    yield Table("published, rel. L2", ["network", *names], tables.printed_rows(found, names))
 
 
 def _structures(_: Mapping[str, Any]) -> Iterator[Table]:
@@ -135,9 +135,10 @@ def _structures(_: Mapping[str, Any]) -> Iterator[Table]:
 
 
 def _sphere(_: Mapping[str, Any]) -> Iterator[Table]:
-    rows = [[label, *(_printed(value) for value in values.values())] for label, values in published.sphere().items()]
-    windows = [f"rollout {name}" for name in published.sphere_windows()]
-    yield Table("published", ["network", "MSE, one step", "rel. L2, one step", *windows, "rollout"], rows)
+    windows = list(published.sphere_windows())
+    rows = tables.printed_rows(published.sphere(), ("mse", "rel_l2", *windows, "rollout"))
+    named = [f"rollout {name}" for name in windows]
+    yield Table("published", ["network", "MSE, one step", "rel. L2, one step", *named, "rollout"], rows)
 
 
 def _efficiency(asked: Mapping[str, Any]) -> Iterator[Table]:
@@ -168,7 +169,7 @@ def measured_tables(entry: Entry, results: Mapping[str, Any]) -> list[Table]:
     tables.check_results(results)
     title = f"measured: {results['title']}"
     if entry.figure == "resolution":
-        records = _resolutions(results)
+        records = records_of(results)
         return [Table(title, *resolution_rows(*curves_of(records)))] if records else []
     if "poisson" in entry.table and {"model.order", "model.depth"} <= results["spec"].get("sweep", {}).keys():
         found = tables.poisson_cells(results)
@@ -185,8 +186,7 @@ def measured_tables(entry: Entry, results: Mapping[str, Any]) -> list[Table]:
     *first, last = shown.values()  # windows of a rollout stand before the whole of it
     cells = []
     for row in rows:
-        curves = [run["rollout"]["rel_l2_per_step"] for run in results["runs"] if run["label"] == row.label and windows]
-        inside = [tables.window_cell(curves, window) for window in windows.values()]
+        inside = tables.window_cells(results, row.label, windows.values()) if windows else []
         errors = [tables.metric_cell(row, key) for key in shown]
         counts = [f"{row.parameters['real']:,}", str(len(row.seeds))]
         cells.append([row.label, *errors[:-1], *inside, errors[-1], *counts])
@@ -232,7 +232,7 @@ def _draw_depth(entry: Entry, results: Results) -> Figure:
 
 
 def _draw_resolution(entry: Entry, results: Results) -> Figure:
-    records = [record for found in results.values() for record in _resolutions(found)]
+    records = [record for found in results.values() for record in records_of(found)]
     if not records:
         raise DataError(_nothing(entry))
     return error_against_resolution(*curves_of(records))
@@ -264,10 +264,6 @@ DRAWN = {
     "spectra": _draw_spectra,
     "mode_mixing": _draw_mixing,
 }
-
-
-def _resolutions(results: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    return [(run["label"], run["resolutions"]) for run in results["runs"] if "resolutions" in run]
 
 
 def _nothing(entry: Entry) -> str:

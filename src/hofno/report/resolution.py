@@ -23,8 +23,17 @@ APART = 0.17
 """Part of an axis that two names of grids above it must be apart to stand side by side."""
 
 
-def curves_of(records: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[Curves, dict[str, int]]:
-    """Curves, and the resolution of training, from the labels of runs and the `resolutions` of each in a results file.
+Records = Sequence[tuple[str, Mapping[str, Any]]]
+"""Labels of runs that were evaluated on other grids, with the `resolutions` of each in a results file."""
+
+
+def records_of(results: Mapping[str, Any]) -> Records:
+    """Those of a results file."""
+    return [(run["label"], run["resolutions"]) for run in results["runs"] if "resolutions" in run]
+
+
+def curves_of(records: Records) -> tuple[Curves, dict[str, int]]:
+    """Curves, and the resolution of training.
 
     Runs of one label are its seeds; of these the resolutions are kept that all of them were evaluated at.
     """

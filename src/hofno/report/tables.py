@@ -15,12 +15,12 @@ import math
 import re
 import statistics
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hofno.errors import DataError
-from hofno.report.digits import number, plus_minus
+from hofno.report.digits import as_printed, number, plus_minus
 from hofno.report.markup import cell_markdown
 from hofno.report.published import POISSON_DECIMALS, POISSON_DEPTHS, POISSON_ORDERS
 from hofno.report.published import poisson as published_poisson
@@ -285,6 +285,17 @@ def metric_cell(summary: Summary, name: str) -> str:
     """A measured metric with its spread, or a dash where it was not measured."""
     found = summary.metrics.get(name)
     return MISSING if found is None else plus_minus(found.mean, found.std)
+
+
+def printed_rows(published: Mapping[str, Mapping[str, float]], names: Sequence[str]) -> list[list[str]]:
+    """A row for each model of a published table, with the numbers of these names as they are printed."""
+    return [[model, *(as_printed(values[name]) for name in names)] for model, values in published.items()]
+
+
+def window_cells(results: Mapping[str, Any], label: str, windows: Iterable[tuple[int, int]]) -> list[str]:
+    """Means over windows of the steps of the rollouts of a label."""
+    curves = [run["rollout"]["rel_l2_per_step"] for run in results["runs"] if run["label"] == label]
+    return [window_cell(curves, window) for window in windows]
 
 
 def window_cell(curves: Sequence[Sequence[float | None]], window: tuple[int, int]) -> str:
