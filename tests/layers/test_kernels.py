@@ -244,6 +244,43 @@ def test_many_channels(points: tuple[int, int], channels: int, order: int, hidde
 
 
 @runs_kernels
+@pytest.mark.parametrize("count", [3, 192, 300])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_hidden_activations_that_are_computed_again(count: int, scaled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of points with more than one sample in them, and such as are not full."""
+    from hofno.layers.kernels import wide_hidden
+
+    generator = torch.Generator().manual_seed(count)
+    operand = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+    shapes = {"y": (count, 128), "u": (count, 128), "up": (192, 128), "b1": (192,), "down": (192, 128), "b2": (128,)}
+    given = {name: torch.randn(shape, generator=generator).to(DEVICE) for name, shape in shapes.items()}
+    for name in ("u", "up", "down"):
+        given[name] = (given[name] / 5).to(operand)
+    scale = torch.tensor([2.0, 0.0, -0.5], device=DEVICE) if scaled else None
+    doubles = {name: value.double().requires_grad_() for name, value in given.items()}
+    active = torch.nn.functional.gelu(doubles["u"] @ doubles["up"].T + doubles["b1"])
+    added = active @ doubles["down"] + doubles["b2"]
+    if scale is not None:
+        added = added * scale.double().repeat_interleave(count // 3)[:, None]
+    upstream = torch.randn(count, 128, generator=generator).to(DEVICE)
+    (doubles["y"] + added).backward(upstream.double())
+
+    y, u, up, b1, down, b2 = given.values()
+    tolerance = 1e-5 if DEVICE == "cpu" else 1e-2
+    with monkeypatch.context() as patch:
+        poison(patch)
+        assert wide_hidden.takes(u, 192)
+        value = wide_hidden.add_mlp(y.clone(), u, up, b1, down, b2, scale)
+        grads = wide_hidden.add_mlp_grad(upstream, u, up, b1, down, scale)
+    assert relative(value - y, added) < tolerance
+    assert relative(grads.unit, doubles["u"].grad) < tolerance
+    assert relative(grads.hidden.T.double() @ u.double(), doubles["up"].grad) < tolerance
+    assert relative(grads.up_bias, doubles["b1"].grad) < tolerance
+    assert relative(grads.active.T.double() @ grads.low.double(), doubles["down"].grad) < tolerance
+    assert relative(grads.down_bias, doubles["b2"].grad) < tolerance
+
+
+@runs_kernels
 def test_long_rows_of_very_many_channels_are_left_to_the_plain_form() -> None:
     for columns, channels, taken in ((256, 256, True), (64, 320, True), (65, 320, False), (129, 64, True)):
         x = torch.zeros(1, 2, columns, channels, device=DEVICE)

@@ -6,8 +6,8 @@
     y = v + a W_down^T + b_down
 
 Where branches are scaled, t' is by one number for each sample, and a W_down^T + b_down by another. The gains g1, g2 of
-the norms go into the weights. Kept for the backward pass: u, q, what F_h t is made of, u', the hidden activations
-before and after the gelu, and one number for each point and norm.
+the norms go into the weights. Kept for the backward pass: u, q, what F_h t is made of, u', one number for each point
+and norm, and the hidden activations before and after the gelu, unless these are computed again (`wide_hidden`).
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from hofno.layers.kernels import columns, dot_precision, wide_points, wide_rows
+from hofno.layers.kernels import columns, dot_precision, wide_hidden, wide_points, wide_rows
 from hofno.layers.kernels._common import block_parameters, on_device_of, operand_type
 from hofno.layers.kernels.bias_gelu import gelu, gelu_grad_
 from hofno.layers.kernels.sums import unfold
@@ -63,17 +63,26 @@ class WideBlock(torch.autograd.Function):
             s = wide_rows.product_in(q, bias, order, t.rows_in, t.tile, t.kept, precision)
             s = s.view(x.shape[0], x.shape[1], t.kept, channels)
             s, pairs = columns.forward(s, t.columns, filter_, offset)
-            s, added = (s, down_bias) if branches is None else (_scaled(s, branches[0]), torch.zeros_like(down_bias))
+            again = wide_hidden.takes(unit1, len(up))
+            later = again or branches is not None  # the bias is added with what the MLP gives
+            s = s if branches is None else _scaled(s, branches[0])
             y, unit2, scale2 = wide_rows.residual_out(
-                rows, s, t.rows_out, added, t.tile, t.kept, eps, operand, precision
+                *(rows, s, t.rows_out, torch.zeros_like(down_bias) if later else down_bias),
+                *(t.tile, t.kept, eps, operand, precision),
             )
-            hidden = unit2 @ w_up.T
-            active = gelu(hidden, up_bias)
-            if branches is None:
-                y = add_product_(y, active, w_down.T)
+            hidden = active = None
+            if again:
+                w_down = w_down.T.contiguous()
+                scale = None if branches is None else branches[1]
+                y = wide_hidden.add_mlp(y, unit2, w_up, up_bias, w_down, down_bias, scale)
             else:
-                mapped = product(active, w_down.T).add_(down_bias).view_as(x)
-                y.view_as(x).addcmul_(mapped, branches[1].view(-1, 1, 1, 1))
+                hidden = unit2 @ w_up.T
+                active = gelu(hidden, up_bias)
+                if branches is None:
+                    y = add_product_(y, active, w_down.T)
+                else:
+                    mapped = product(active, w_down.T).add_(down_bias).view_as(x)
+                    y.view_as(x).addcmul_(mapped, branches[1].view(-1, 1, 1, 1))
         ctx.save_for_backward(
             *(gain1, weight, gain2, up, branches),
             *(unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down),
@@ -88,16 +97,22 @@ class WideBlock(torch.autograd.Function):
         unit1, scale1, q, pairs, offset, unit2, scale2, hidden, active, w, bias, filter_, w_up, up_bias, w_down = kept
         t, precision, shape = ctx.transforms, ctx.precision, ctx.shape
         channels, order = shape[-1], bias.numel() // shape[-1]
-        mapped_grad = y_grad if branches is None else _scaled(y_grad, branches[1])
-        y_grad, mapped_grad = (grad.contiguous().view(-1, channels) for grad in (y_grad, mapped_grad))
+        scale = None if branches is None else branches[1]
+        rows_grad = y_grad.contiguous().view(-1, channels)
         with on_device_of(y_grad):
-            low, down_bias_grad = wide_points.cast_and_sum(mapped_grad, q.dtype)
-            down_grad = product(low.T, active)
-            hidden_grad = low @ w_down
-            up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)
-            up_grad, gain2_grad = unfold(product(hidden_grad.T, unit2), up, gain2)
+            if active is None:
+                grads = wide_hidden.add_mlp_grad(rows_grad, unit2, w_up, up_bias, w_down, scale)
+            else:
+                mapped_grad = rows_grad if scale is None else _scaled(y_grad, scale).view(-1, channels)
+                low, down_bias_grad = wide_points.cast_and_sum(mapped_grad, q.dtype)
+                hidden_grad = low @ w_down
+                up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)
+                unit_grad = hidden_grad @ w_up
+                grads = wide_hidden.Grads(unit_grad, low, active, hidden_grad, up_bias_grad, down_bias_grad)
+            down_grad = product(grads.low.T, grads.active)
+            up_grad, gain2_grad = unfold(product(grads.hidden.T, unit2), up, gain2)
             v_grad, s_grad = wide_rows.residual_out_grad(
-                unit2, scale2, hidden_grad @ w_up, y_grad, t.rows_out_transposed, t.tile, t.kept, precision
+                unit2, scale2, grads.unit, rows_grad, t.rows_out_transposed, t.tile, t.kept, precision
             )
             s_grad = s_grad.view(shape[0], shape[1], t.kept, channels)
             s_grad = s_grad if branches is None else _scaled(s_grad, branches[0])
@@ -108,7 +123,7 @@ class WideBlock(torch.autograd.Function):
             weight_grad, gain1_grad = unfold(product(q_grad.T, unit1), weight, gain1)
             x_grad = wide_rows.unit_rows_grad(unit1, scale1, q_grad @ w, v_grad, t.tile, precision)
         first = (x_grad.view(shape), gain1_grad, weight_grad, bias_grad, filter_grad, offset_grad)
-        return *first, gain2_grad, up_grad, up_bias_grad, down_grad, down_bias_grad, None, None, None
+        return *first, gain2_grad, up_grad, grads.up_bias, down_grad, grads.down_bias, None, None, None
 
 
 def _scaled(fields: Tensor, numbers: Tensor) -> Tensor:
