@@ -92,6 +92,9 @@ def all_tables() -> str:
     lines += ["## Speed on two CPU threads against the plain rfft2 form of the same network", "", speed()]
     engine = read("bench/engine_h200")
     lines += [f"## Training step of the published Navier-Stokes network on {engine['device_name']}", "", steps(engine)]
+    hidden = read("checks/hidden_activations")
+    lines += [f"## {hidden['title']}", "", f"{hidden['device']}, commit {hidden['commit']}. {hidden['remark']}", ""]
+    lines += [hidden_activations(hidden["rows"])]
     first = read("recipes/steady")
     lines += [f"## {first['title']}", "", "Validation errors; nothing of this has seen test data.", ""]
     lines += [recipes("steady", "seconds (four runs sharing the GPU)", ranked=False)]
@@ -105,9 +108,10 @@ def all_tables() -> str:
     small = read("recipes/navier_stokes_small")
     lines += ["## What symmetry brings, on validation data", "", f"{small['title']}; order 2, one seed, on a CPU.", ""]
     lines += [recipes("navier_stokes_small", "seconds (a busy machine)")]
-    for problem in ("airfoil", "plasticity"):
+    for problem in ("darcy", "airfoil", "plasticity"):
         small = read(f"recipes/{problem}_small")
-        lines += [f"## What helps on {problem.capitalize()}, on validation data", "", f"{small['title']}.", ""]
+        told = ". ".join([small["title"], *([small["remark"]] if "remark" in small else [])]).removesuffix(".")
+        lines += [f"## What helps on {problem.capitalize()}, on validation data", "", f"{told}.", ""]
         lines += [generalisation(small["runs"])]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -225,6 +229,13 @@ def steps(engine: dict[str, Any]) -> str:
     )
     table = tables.markdown(["form", "precision", "ms", "peak GiB", "output off by"], rows)
     return f"{told}\n{table}\n{notes('step')}"
+
+
+def hidden_activations(rows: list[dict[str, Any]]) -> str:
+    """Milliseconds and memory of a step, for each problem and way."""
+    header = ["problem", "hidden activations", "ms", "peak GiB"]
+    cells = [[row["problem"], row["hidden"], number(row["milliseconds"]), number(row["peak_gib"])] for row in rows]
+    return tables.markdown(header, sorted(cells))
 
 
 MEASURED = ["error", "parameters", "seconds", "seeds"]
