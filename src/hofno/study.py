@@ -22,6 +22,7 @@ import torch
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
+from hofno.data.device import gpus_to_share
 from hofno.data.store import generate, store_folder
 from hofno.errors import DivergedError, HofnoError, SpecError
 from hofno.problems.registry import problem
@@ -162,7 +163,7 @@ def chosen_members(spec: Spec, only: Sequence[str]) -> list[int]:
 def run_study(spec: Spec, out: Path, show: Show, workers: int = 1, only: Sequence[str] = ()) -> dict[str, Any]:
     """Run every member, or `only` those so called, and write `results.json`.
 
-    With several workers, members share the device as processes.
+    With several workers, members are trained by processes, which share the GPUs there are, or the device of the spec.
     """
     members = checked_members(spec)
     chosen = chosen_members(spec, only)
@@ -213,7 +214,8 @@ def _run_in_processes(
 
     with showing(show):
         show.start(spec.title or spec.name, len(order), 0, "run")
-        share(_worker, [(members[i][0].plain(), str(out)) for i in order], workers, done)
+        tasks = [(members[i][0].plain(), str(out)) for i in order]
+        share(_worker, tasks, workers, done, gpus=gpus_to_share(spec.device))
 
 
 def diverged_earlier(out: Path) -> dict[str, str]:

@@ -7,11 +7,12 @@ the others to stop (SIGTERM: a training loop saves and leaves) and waits for the
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -32,11 +33,12 @@ def share(
     workers: int,
     done: Callable[[int, Any], None],
     remedy: str = "use fewer --workers and run again",
+    gpus: Sequence[str] = (),
 ) -> None:
     """Call `work(task)` for every task in at most `workers` processes, and `done(index, result)` as results come.
 
     `work` must be a function of a module, tasks and results plain values. `remedy` is what helps where a process ends
-    without a result.
+    without a result. Of `gpus`, as CUDA_VISIBLE_DEVICES names them, each process sees one, in turn.
     """
     context = multiprocessing.get_context("spawn")
     waiting = deque(enumerate(tasks))
@@ -52,10 +54,11 @@ def share(
             connection.close()  # the worker reads the end of its pipe and leaves
 
     try:
-        for _ in range(min(workers, len(tasks))):
+        for number in range(min(workers, len(tasks))):
             here, there = context.Pipe()
             process = context.Process(target=_serve, args=(work, there))
-            process.start()
+            with _seeing(gpus[number % len(gpus)] if gpus else None):
+                process.start()
             processes.append(process)
             there.close()
             give_next(here)
@@ -74,6 +77,21 @@ def share(
             connection.close()
         for process in processes:
             process.join()
+
+
+@contextmanager
+def _seeing(gpu: str | None) -> Iterator[None]:
+    """Processes that are started in here see this GPU alone; all of them if it is None."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpu is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    try:
+        yield
+    finally:
+        if gpu is not None:
+            os.environ.pop("CUDA_VISIBLE_DEVICES")
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 
 def alone(work: Callable[[Any], Any], task: Any, remedy: str = LESS_TO_MEASURE) -> Any:

@@ -18,6 +18,9 @@ def work(task: tuple[str, Any]) -> Any:
     kind, value = task
     if kind == "square":
         return value, value**2, os.getpid()
+    if kind == "gpu":
+        time.sleep(value)
+        return os.environ.get("CUDA_VISIBLE_DEVICES"), os.getpid()
     if kind == "refuse":
         raise SpecError(value)
     if kind == "fault":
@@ -41,6 +44,43 @@ def test_every_result_arrives_once() -> None:
     assert os.getpid() not in pids
     assert len(pids) <= 2
     assert multiprocessing.active_children() == []
+
+
+def test_every_process_sees_one_gpu_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-a,7")
+    found: dict[int, Any] = {}
+    share(work, [("gpu", 0.5)] * 3, 3, found.__setitem__, gpus=["4", "GPU-a"])
+    assert sorted(gpu for gpu, _ in found.values()) == ["4", "4", "GPU-a"]
+    assert len({pid for _, pid in found.values()}) == 3
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "4,GPU-a,7"
+    share(work, [("gpu", 0)], 1, found.__setitem__)
+    assert found[0][0] == "4,GPU-a,7"
+
+
+@pytest.mark.parametrize(
+    ("device", "count", "visible", "shared"),
+    [
+        ("auto", 2, None, ["0", "1"]),
+        ("cuda", 2, "5, GPU-b ,-1", ["5", "GPU-b"]),
+        ("cuda:1", 2, None, []),
+        ("cuda", 1, None, []),
+        ("cpu", 2, None, []),
+    ],
+)
+def test_gpus_that_processes_are_spread_over(
+    monkeypatch: pytest.MonkeyPatch, device: str, count: int, visible: str | None, shared: list[str]
+) -> None:
+    import torch
+
+    from hofno.data.device import gpus_to_share
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert gpus_to_share(device) == shared
 
 
 def test_nothing_to_do() -> None:

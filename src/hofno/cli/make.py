@@ -91,7 +91,8 @@ def run(
     out: Annotated[Path, typer.Option(metavar="OUT", help="Folder of the study.")],
     settings: Settings = None,
     workers: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Runs trained at the same time, each in its own process.")
+        int,
+        typer.Option(min=1, metavar="N", help="Runs trained at the same time, each in its own process, GPU by GPU."),
     ] = 1,
     only: Annotated[
         list[str] | None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from hofno.errors import SpecError
@@ -22,3 +24,13 @@ def find_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise SpecError(f"there are {torch.cuda.device_count()} CUDA GPUs here; got device {str(name)!r}; use 'cuda:0'")
     return device
+
+
+def gpus_to_share(name: str = "auto") -> list[str]:
+    """The GPUs that processes may be spread over, as CUDA_VISIBLE_DEVICES names them; none if `name` is one device."""
+    device = find_device(name)
+    if device.type != "cuda" or device.index is not None:
+        return []
+    count = torch.cuda.device_count()
+    visible = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip()]
+    return (visible or [str(index) for index in range(count)])[:count] if count > 1 else []
