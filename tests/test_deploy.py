@@ -22,6 +22,7 @@ from hofno.geometry import Grid, Mesh, Points, Sphere
 from hofno.problems.symmetry import square
 from hofno.surrogate import Surrogate
 from hofno.transforms import fourier
+from triangulated import torus
 
 onnxruntime = pytest.importorskip("onnxruntime")
 GENERATOR = torch.Generator().manual_seed(0)
@@ -134,12 +135,13 @@ def test_points(tmp_path: Path, channels: int) -> None:
     torch.testing.assert_close(run_onnx(tmp_path / "a.onnx", **given), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_sphere_and_geofno(tmp_path: Path) -> None:
+def test_the_sphere_a_surface_and_geofno(tmp_path: Path) -> None:
     torch.manual_seed(0)
     sphere = Surrogate(hofno.HOSFNO(1, 1, degrees=5, width=8), statistics(1), statistics(1), Sphere(shape=(8, 16)))
     cloud = hofno.GeoFNO(1, 1, modes=(3, 3), width=8, depth=1, latent_points=(8, 8))
     points = Points(count=20, low=(0.0, 0.0), high=(1.0, 1.0))
-    for operator in (sphere, Surrogate(cloud, statistics(1), statistics(1), points)):
+    curved = Surrogate(hofno.HONORM(1, 1, 7, width=8).place(torus(6, 5)), statistics(1), statistics(1), torus(6, 5))
+    for operator in (sphere, curved, Surrogate(cloud, statistics(1), statistics(1), points)):
         assert hofno.export(operator, tmp_path / "a.pt2") < 1e-5
 
 

@@ -33,6 +33,7 @@ from hofno.geometry import (
     sphere_coordinates,
     wavenumbers,
 )
+from triangulated import torus
 
 
 def test_wavenumbers_are_stored_as_the_two_conventions_say() -> None:
@@ -114,6 +115,7 @@ def test_a_geometry_is_told_in_plain_values_and_read_again() -> None:
         Mesh(shape=(5, 6)),
         Points(count=7, low=(0.0, -1.0), high=(2.0, 1.0)),
         Sphere(shape=(4, 8), nodes="gauss"),
+        torus(5, 4),
     ):
         plain = json.loads(json.dumps(describe_geometry(geometry)))
         assert read_geometry(plain) == geometry

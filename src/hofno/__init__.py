@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from hofno.errors import HofnoError
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
-    from hofno.models import FNO, HOFNO, HOSFNO, SFNO, GeoFNO, PointHO, parameter_counts
+    from hofno.models import FNO, HOFNO, HONORM, HOSFNO, NORM, SFNO, GeoFNO, PointHO, parameter_counts
+    from hofno.surface import Surface
     from hofno.surrogate import Surrogate, load
     from hofno.train import Run, fit
 
@@ -32,14 +33,17 @@ _HOMES = {
     "FNO": "hofno.models",
     "GeoFNO": "hofno.models",
     "HOFNO": "hofno.models",
+    "HONORM": "hofno.models",
     "HOSFNO": "hofno.models",
     "HigherOrderSpectralConv": "hofno.layers",
     "HofnoError": "hofno.errors",
+    "NORM": "hofno.models",
     "PointHO": "hofno.models",
     "Rollout": "hofno.data",
     "Run": "hofno.train",
     "SFNO": "hofno.models",
     "Split": "hofno.data",
+    "Surface": "hofno.surface",
     "Surrogate": "hofno.surrogate",
     "convert": "hofno.convert",
     "evaluate": "hofno.evaluation",
@@ -57,7 +61,9 @@ _HOMES = {
 __all__ = [
     "FNO",
     "HOFNO",
+    "HONORM",
     "HOSFNO",
+    "NORM",
     "SFNO",
     "Dataset",
     "GeoFNO",
@@ -67,6 +73,7 @@ __all__ = [
     "Rollout",
     "Run",
     "Split",
+    "Surface",
     "Surrogate",
     "convert",
     "evaluate",

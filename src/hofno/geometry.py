@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError, SpecError
+from hofno.surface import Surface
 
 P = ParamSpec("P")
 ModeSet = Literal["symmetric", "reference"]
@@ -327,22 +328,32 @@ class Sphere:
         return sphere_coordinates(self.shape, self.nodes, "cartesian")
 
 
-Geometry = Grid | Mesh | Points | Sphere
-KINDS: dict[str, type[Geometry]] = {"grid": Grid, "mesh": Mesh, "points": Points, "sphere": Sphere}
+Geometry = Grid | Mesh | Points | Sphere | Surface
+KINDS: dict[str, type[Geometry]] = {
+    "grid": Grid,
+    "mesh": Mesh,
+    "points": Points,
+    "sphere": Sphere,
+    "surface": Surface,
+}
 
 
 def kind_of(geometry: Geometry) -> str:
-    """The name of a geometry's kind: grid, mesh, points or sphere."""
+    """The name of a geometry's kind: grid, mesh, points, sphere or surface."""
     return next(name for name, kind in KINDS.items() if isinstance(geometry, kind))
 
 
 def describe_geometry(geometry: Geometry) -> dict[str, Any]:
     """Plain values from which `read_geometry` makes the same geometry; a grid is told by having no kind."""
     kind = {} if isinstance(geometry, Grid) else {"kind": kind_of(geometry)}
+    if isinstance(geometry, Surface):
+        return kind | geometry.plain()
     return kind | {key: list(v) if isinstance(v, tuple) else v for key, v in vars(geometry).items()}
 
 
 def read_geometry(values: dict[str, Any]) -> Geometry:
     """The geometry of plain values; a KeyError or TypeError says what is missing or wrong."""
+    if values.get("kind") == "surface":
+        return Surface.from_plain(values)
     given: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items() if key != "kind"}
     return KINDS[values.get("kind", "grid")](**given)

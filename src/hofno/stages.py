@@ -31,10 +31,18 @@ from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
 from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
-from hofno.evaluation.score import Scores, score
+from hofno.evaluation.score import Scores, kept_bound, score
 from hofno.evaluation.spectrum import power_kinds
-from hofno.geometry import Grid, Points
-from hofno.models.registry import build, check_arguments, check_axes, check_geometry, check_nodes, parameter_counts
+from hofno.geometry import Grid, Points, Surface
+from hofno.models.registry import (
+    build,
+    check_arguments,
+    check_axes,
+    check_geometry,
+    check_nodes,
+    parameter_counts,
+    place,
+)
 from hofno.problems.base import Problem, Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
@@ -70,6 +78,7 @@ def check(spec: Spec) -> None:
         build(spec.model.name, arguments)
         single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})
     check_nodes(single, geometry)
+    place(single, geometry, filled=False)
     check_optimiser(single, spec.train.optimiser)
     with torch.no_grad():
         single.eval()(*(torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)))
@@ -91,7 +100,13 @@ def check_channels(spec: Spec, surrogate: Surrogate) -> None:
             f"the run takes {expected[0]} input channels and predicts {expected[1]}, these data have {found[0]} and "
             f"{found[1]}; leave out the --set that changes them"
         )
-    refuse_fixed_grid(surrogate, problem(spec.data.problem, spec.data.parameters).grid_geometry.shape)
+    geometry = problem(spec.data.problem, spec.data.parameters).grid_geometry
+    if isinstance(surrogate.grid, Surface) and geometry != surrogate.grid:
+        raise ShapeError(
+            f"the run belongs to the triangulation it was trained on, {surrogate.grid}; these data are on {geometry}; "
+            "evaluate it on its own one, or train a run on the other"
+        )
+    refuse_fixed_grid(surrogate, geometry.shape)
 
 
 def predict_as(spec: Spec, surrogate: Surrogate) -> None:
@@ -258,7 +273,7 @@ def evaluate_run(
             "trained on",
             stacklevel=2,
         )
-    steady = data.rollout is None and not isinstance(surrogate.grid, Points)
+    steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
     scales = ByScale(power_kinds(surrogate.grid)) if steady else None
     scores = score(surrogate, data.test, scales=scales)
     history = read_history(path)
@@ -283,6 +298,7 @@ def evaluate_run(
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
         **more,
+        **({"bound": bound} if (bound := kept_bound(surrogate, scores)) else {}),
     }
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
     storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})

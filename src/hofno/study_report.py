@@ -59,6 +59,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     if rows and "rollout" in rows[0].metrics:
         chapters.rollout_errors(page, rows)
     _published_tables(page, results, rows, spec)
+    if sure := [run for run in results["runs"] if "bound" in run]:
+        chapters.expectations(page, sure)
     if any("rel_l2_low" in row.metrics and "rollout" not in row.metrics for row in rows):
         chapters.by_scale(page, rows, _of_each_label(results, "spectra"))
     records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
@@ -232,6 +234,7 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
     if scene.motion is None:
         places = None if shown.coords is None or shown.coords.shape[1] != 2 else shown.coords.numpy()
         line = f" White line: {scene.level[1]}." if scene.level is not None else ""
+        line += " Each field is seen from two opposite sides." if scene.surface is not None else ""
         own = " Each error map has a scale of its own: compare the numbers, not the colours." * (len(predictions) > 1)
         page.figure(
             figures.fields(x, y, predictions, places=places, scene=scene),

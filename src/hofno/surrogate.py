@@ -4,8 +4,9 @@ Saved, it is a folder:
 
     model.safetensors        weights
     normalisers.safetensors  statistics of inputs and targets
+    experience.safetensors   validation errors and what training inputs were like, where these are known
     model.json               which model, its arguments, the geometry, versions and the spec that made it
-    manifest.json            sizes and SHA-256 of the three, written last
+    manifest.json            sizes and SHA-256 of the others, written last
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ import torch
 from torch import Tensor, nn
 
 from hofno import storage
-from hofno.data.arrays import as_float32
-from hofno.data.clouds import is_list_of_samples, pad_samples
-from hofno.data.dataset import Dataset, Rollout, refuse_not_finite
+from hofno.data.dataset import Dataset, Rollout
 from hofno.data.device import find_device
+from hofno.data.experience import Experience, saved_experience
+from hofno.data.given import Given, given
 from hofno.data.normalise import ChannelNormaliser, Normaliser, saved_normaliser
 from hofno.data.views import Views
 from hofno.errors import CheckpointError, ShapeError, SpecError
-from hofno.geometry import Geometry, Mesh, Points, describe_geometry, kind_of, read_geometry
+from hofno.geometry import Geometry, Points, describe_geometry, kind_of, read_geometry
 from hofno.layers.precision import convolutions_like_products
-from hofno.models.registry import build, model_name, parameter_counts
+from hofno.models.registry import build, model_name, parameter_counts, place
 from hofno.problems.symmetry import Symmetry, describe_symmetry, read_symmetry
 from hofno.versions import versions
 
 __all__ = ["Surrogate", "find_device", "load", "load_weights", "roll_out"]
 
 Field = TypeVar("Field", np.ndarray, Tensor)
+EXPERIENCE = "experience.safetensors"
 
 
 def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Tensor:
@@ -59,17 +61,13 @@ def check_batch_size(batch_size: object) -> None:
         )
 
 
-def _like(values: Tensor, given: Any) -> Any:
-    """The values as a tensor where one was given, else as a NumPy array."""
-    return values if isinstance(given, Tensor) else values.numpy()
-
-
 @dataclass(repr=False)
 class Surrogate:
     """Model and normalisers; `predict` takes raw fields.
 
     With a rollout the model takes `history` frames to the next one, and predictions are fed back to it. With a symmetry
     every prediction is the mean over its motions, see `hofno.data.views`; set it to None for one pass instead.
+    `experience` is what training has found out about its errors; `error_bound` and `strangeness` tell.
     """
 
     model: nn.Module
@@ -79,6 +77,7 @@ class Surrogate:
     stamp: dict[str, Any] = field(default_factory=dict)
     rollout: Rollout | None = None
     symmetry: Symmetry | None = None
+    experience: Experience | None = None
 
     @classmethod
     def around(cls, model: nn.Module, data: Dataset) -> Surrogate:
@@ -117,90 +116,41 @@ class Surrogate:
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
         check_batch_size(batch_size)
-        if isinstance(self.grid, Points):
-            return self._predict_at_points(x, coords, mask, batch_size)
-        if mask is not None or (coords is not None and not isinstance(self.grid, Mesh)):
-            raise SpecError(f"the model was trained on a {kind_of(self.grid)}; leave coords and mask out")
-        values = self._with_coords(x, coords)
-        if self._by_field(values):
-            flat = self.predict(values.flatten(1, 2), steps=steps, batch_size=batch_size)
-            return _like(flat.unflatten(1, (-1, self.targets.mean.shape[0])), x)
-        single = values.ndim == len(self.grid.shape) + 1
-        batch = values[None] if single else values
-        channels = self.inputs.mean.shape[0]
-        if batch.ndim != len(self.grid.shape) + 2 or batch.shape[1] != channels:
-            raise ShapeError(
-                f"expected (n, {channels}, *grid) with {len(self.grid.shape)} grid axes, or one sample without n; "
-                f"got shape {tuple(values.shape)}"
-            )
-        if batch.numel() == 0:
-            raise ShapeError(f"expected at least one sample and one point; got shape {tuple(values.shape)}")
-        refuse_not_finite(batch, "x")
-        predicted = self.predict_tensor(batch, batch_size, steps)
-        predicted = predicted[0] if single else predicted
-        return _like(predicted, coords if x is None else x)
+        asked = self._given(x, coords, mask)
+        predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
+        return asked.result(predicted, self.targets.mean.shape[0])
 
-    def _by_field(self, values: Tensor) -> bool:
-        """Whether frames of several fields come with an axis for these: (n, history, fields, *grid)."""
-        if self.rollout is None or self.rollout.fields == 1:
-            return False
-        return values.ndim == len(self.grid.shape) + 3 and tuple(values.shape[1:3]) == (
-            self.rollout.history,
-            self.rollout.fields,
-        )
+    def error_bound(self, coverage: float = 0.9) -> float:
+        """A relative L2 error that predictions exceed with probability 1 - coverage at most.
 
-    def _with_coords(self, x: object | None, coords: object | None) -> Tensor:
-        """Fields on a grid; on a mesh, with its coordinates as further channels."""
-        if coords is None:
-            return as_float32(x, "x")
-        places = as_float32(coords, "coords")
-        if x is None:
-            return places
-        values, axis = as_float32(x, "x"), -len(self.grid.shape) - 1
-        if places.ndim == values.ndim - 1:
-            places = places.expand(len(values), *places.shape)
-        if places.ndim != values.ndim or places.movedim(axis, 0).shape[1:] != values.movedim(axis, 0).shape[1:]:
-            raise ShapeError(
-                f"coords must be (d, *grid) or (n, d, *grid) on the grid of x; got {tuple(places.shape)} and x "
-                f"{tuple(values.shape)}"
-            )
-        return torch.cat((values, places), axis)
+        It is taken from the errors of the validation samples (split conformal prediction) and holds for inputs that are
+        drawn as these were, on their grid, whatever the network; of a rollout, for all frames up to its horizon; where
+        samples belong together, as the frames of a block, for those. It says nothing about other inputs: ask
+        `strangeness`.
+        """
+        return self._experienced().error_bound(coverage)
 
-    def _predict_at_points(self, x: Any, coords: Any, mask: Any, batch_size: int) -> Any:
-        if coords is None:
-            raise SpecError("the model was trained at points; give their coords: predict(x, coords)")
-        if is_list_of_samples(coords):
-            filled, mask = pad_samples({"coords": coords} | ({} if x is None else {"x": x}), as_float32)
-            found = self._predict_at_points(filled.get("x"), filled["coords"], mask, batch_size)
-            return [_like(row[:, : len(sample[0])], sample) for row, sample in zip(found, coords, strict=True)]
-        assert isinstance(self.grid, Points)
-        places, inside = as_float32(coords, "coords"), None if mask is None else as_float32(mask, "mask") != 0
-        values = places[..., :0, :] if x is None else as_float32(x, "x")
-        single = places.ndim == values.ndim == 2
-        if places.ndim == 2 and values.ndim == 3:  # the same places for all samples
-            places = places.expand(len(values), *places.shape)
-        if single:
-            places, values = places[None], values[None]
-            inside = None if inside is None else inside[None]
-        count, channels = (places.shape[0], places.shape[-1]), self.inputs.mean.shape[0]
-        if (
-            (places.ndim, values.ndim) != (3, 3)
-            or places.numel() == 0
-            or places.shape[1] != self.grid.dim
-            or values.shape != (count[0], channels, count[1])
-            or (inside is not None and inside.shape != count)
-        ):
-            raise ShapeError(
-                f"expected x (n, {channels}, N), coords (n, {self.grid.dim}, N) or ({self.grid.dim}, N) for all, and a "
-                f"mask (n, N) or none, or one sample without n; got x {None if x is None else tuple(np.shape(x))}, "
-                f"coords {tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
+    def strangeness(self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None) -> Any:
+        """How far inputs are from those of training, (n,), or one number for one sample; arguments as in `predict`.
+
+        1 is the farthest that a validation input was; well above, the input is of another kind (other units, size,
+        smoothness) than what the errors were measured on, and its own may be far larger. That it is small proves
+        nothing: a few numbers of each channel are looked at, not the fields themselves.
+        """
+        asked = self._given(x, coords, mask)
+        found = self._experienced().strangeness(asked.fields, asked.coords, asked.inside)
+        return float(found[0]) if asked.single else found if isinstance(asked.like, Tensor) else found.numpy()
+
+    def _experienced(self) -> Experience:
+        if self.experience is None:
+            raise SpecError(
+                "this operator knows nothing of its errors: it was trained without validation samples, by other means, "
+                "or by an earlier version; train it again with hofno.fit or hofno train"
             )
-        if inside is not None:
-            places, values = (torch.where(inside[:, None], part, 0.0) for part in (places, values))
-        refuse_not_finite(values, "x")
-        refuse_not_finite(places, "coords")
-        predicted = self.predict_tensor(values, batch_size, coords=places, mask=inside)
-        return _like(predicted[0] if single else predicted, coords if x is None else x)
+        return self.experience
+
+    def _given(self, x: Any, coords: Any, mask: Any) -> Given:
+        return given(x, coords, mask, self.grid, self.inputs.mean.shape[0], self.rollout)
 
     @torch.no_grad()
     @convolutions_like_products()
@@ -276,11 +226,14 @@ class Surrogate:
             description["symmetry"] = describe_symmetry(self.symmetry)
         weights = {key: value.detach() for key, value in self.model.state_dict().items()}
         statistics = {**self.inputs.tensors("inputs"), **self.targets.tensors("targets")}
-        return {
+        made = {
             "model.safetensors": storage.tensor_bytes(weights),
             "normalisers.safetensors": storage.tensor_bytes(statistics),
             "model.json": (json.dumps(description, indent=1, sort_keys=True) + "\n").encode(),
         }
+        if self.experience is not None:
+            made[EXPERIENCE] = storage.tensor_bytes(self.experience.tensors())
+        return made
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save as a folder, whole or not at all.
@@ -334,8 +287,11 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         symmetry = read_symmetry(description["symmetry"]) if "symmetry" in description else None
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
+    place(model, grid, filled=False)
     load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
     statistics = storage.read_tensors(path / "normalisers.safetensors")
+    known = path / EXPERIENCE
+    is_known = EXPERIENCE in storage.read_manifest(path)["files"]
     made = Surrogate(
         model,
         saved_normaliser(statistics, "inputs"),
@@ -344,6 +300,7 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         stamp,
         rollout,
         symmetry,
+        saved_experience(storage.read_tensors(known), known) if is_known else None,
     )
     made.model.to(find_device(device)).eval()
     return made

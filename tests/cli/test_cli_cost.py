@@ -17,7 +17,7 @@ from hofno import spec as specs
 from hofno.bench import rehearse
 from hofno.cli.cost import _Counting, cost_of, step_flops
 from hofno.models import MODELS, build
-from hofno.models.registry import GEOMETRIES, arguments_of
+from hofno.models.registry import GEOMETRIES, arguments_of, place
 from hofno.problems.registry import problem
 from hofno.stages import sample_shapes
 
@@ -28,6 +28,7 @@ STUDY = '[[compare]]\nlabel = "deep"\nset = {"model.depth" = 4, "train.epochs" =
 SMALL: dict[str, dict[str, Any]] = {
     "poisson": {"degree": 2, "resolution": 16, "k_min": 2, "k_max": 4, "train": 20},
     "elasticity": {"train": 4, "valid": 1, "test": 1},
+    "surface_poisson": {"resolution": 8, "k_max": 1.0, "train": 4},
     "navier_stokes": {"samples": 12, "test": 2, "resolution": 8, "solver_resolution": 16, "frames": 6, "history": 2},
 }
 
@@ -64,14 +65,23 @@ def test_products_and_transforms_are_counted() -> None:
 def test_arithmetic_of_every_model(name: str) -> None:
     """As PyTorch's own counter has it for the whole network; ours sees one and two blocks."""
     where = "poisson" if "grid" in GEOMETRIES[name] else "elasticity"
+    where = "surface_poisson" if "surface" in GEOMETRIES[name] else where
     made = problem(where, SMALL[where])
     taken = arguments_of(name)
-    few = {"width": 8, "modes": (3, 3), "degrees": 3, "heads": 2, "points": math.prod(made.grid_geometry.shape)}
+    few = {
+        "width": 8,
+        "modes": (3, 3),
+        "degrees": 3,
+        "functions": 6,
+        "heads": 2,
+        "points": math.prod(made.grid_geometry.shape),
+    }
     arguments = {key: value for key, value in few.items() if key in taken}
     channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
     for depth in ({"depth": 1}, {"depth": 2}, {"depth": 5}) if "depth" in taken else ({},):
         with torch.device("meta"):
             model = build(name, {**channels, **arguments, **depth})
+        place(model, made.grid_geometry, filled=False)
         given = [torch.zeros(6, *shape, device="meta") for shape in sample_shapes(made)]
         with torch.no_grad():
             model(*given)  # matrices that are made once

@@ -14,7 +14,8 @@ import pytest
 from typer.testing import Result
 
 import hofno as package
-from hofno import storage
+from hofno import spec as specs
+from hofno import stages, storage
 from hofno.data.npy import npy_bytes
 
 Hofno = Callable[..., Result]
@@ -73,7 +74,7 @@ def test_generate(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_train_writes_a_run(run: Path, hofno: Hofno) -> None:
     names = {path.name for path in run.iterdir()}
-    model = {"model.safetensors", "normalisers.safetensors", "model.json", "manifest.json"}
+    model = {"model.safetensors", "normalisers.safetensors", "experience.safetensors", "model.json", "manifest.json"}
     assert names == model | {"spec.toml", "metrics.jsonl", "evaluation.json", "checkpoints"}
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["epoch"] for row in rows] == [1, 2]
@@ -204,6 +205,28 @@ def test_predict(run: Path, hofno: Hofno, folder: Path) -> None:
     np.save(folder / "one.npy", np.asfortranarray(x[1].astype(">f8")))
     assert hofno("predict", run, "one.npy", "sub/one-out.npy").exit_code == 0
     np.testing.assert_allclose(np.load(folder / "sub" / "one-out.npy"), y[1], rtol=1e-4, atol=1e-6)
+
+
+def test_predict_says_what_error_to_expect(hofno: Hofno, folder: Path) -> None:
+    trained = hofno("train", "tiny", "--out", "sure", "--set", "data.valid=12", "--set", "data.test=8")
+    assert trained.exit_code == 0, trained.output
+    operator = package.load(folder / "sure")
+    record = json.loads((folder / "sure" / "evaluation.json").read_text())
+    within = float(np.mean(np.array(record["per_sample"]["rel_l2"]) <= operator.error_bound(0.9)))
+    bound = {"coverage": 0.9, "rel_l2": operator.error_bound(0.9), "kept": within}
+    assert record["bound"] == bound | {"validation_samples": 12, "test_samples": 8}
+    told = hofno("evaluate", "sure").stdout
+    assert f"{bound['rel_l2']:.4g}; {within:.0%} of these test samples stay below it" in " ".join(told.split())
+
+    x = stages.make_data(specs.load(folder / "sure" / "spec.toml")).valid.x.numpy()
+    np.save(folder / "x.npy", np.concatenate((x[:2], 1000 * x[2:4])))
+    told = " ".join(hofno("predict", "sure", "x.npy", "y.npy").stdout.split())
+    assert f"at most {operator.error_bound(0.9):.3g} for 90% of inputs like those of validation (12 samples)" in told
+    assert "unlike the inputs of training: 2 of 4, by number" in told
+    np.save(folder / "fine.npy", np.repeat(x[:1], 2, 3))
+    assert "not on those given" in hofno("predict", "sure", "fine.npy", "z.npy").stdout
+    np.save(folder / "other.npy", 1000 * x[:1])
+    assert "error expected" not in hofno("predict", "sure", "other.npy", "other-out.npy").stdout
 
 
 def test_predict_does_not_overwrite(run: Path, hofno: Hofno, refused: Refused, folder: Path) -> None:

@@ -2,7 +2,8 @@
 
 A case is a model, a kind of geometry it claims, a number of dimensions and a variant. A mesh is called as a grid is
 (the positions of its points are channels), so "grid" stands for both. A sphere is called as a grid of two
-axes. Models on points are given as many of them as the grids have, scattered in the unit cube.
+axes. Models on points are given as many of them as the grids have, scattered in the unit cube. A surface is a torus
+whose vertices are the points of a grid of two axes.
 
 To add a model: register it. If it needs other arguments than those of `PLAIN` to be tiny, name them in `TINY`; if it
 has forms that differ by more than a number, in `VARIANTS`; dimensions that it refuses, in `REFUSED`; a model that is
@@ -20,14 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from hofno.models import MODELS, build
-from hofno.models.registry import GEOMETRIES, arguments_of
+from hofno.models.registry import GEOMETRIES, arguments_of, place
+from triangulated import torus
 
 Sizes = dict[int, tuple[int, ...]]
 POINTS: Sizes = {1: (16,), 2: (9, 10), 3: (6, 7, 6)}
 OTHER_POINTS: Sizes = {1: (23,), 2: (12, 8), 3: (7, 6, 8)}
 MODES: Sizes = {1: (5,), 2: (3, 4), 3: (2, 3, 3)}
-DIMS = {"grid": (1, 2, 3), "points": (1, 2, 3), "sphere": (2,)}
-OURS = ("hofno", "fno", "hosfno", "sfno", "geofno", "pointho")
+DIMS = {"grid": (1, 2, 3), "points": (1, 2, 3), "sphere": (2,), "surface": (2,)}
+OURS = ("hofno", "fno", "hosfno", "sfno", "honorm", "norm", "geofno", "pointho")
 LEADING = ("mode_set", "decoder", "details")  # arguments that matter where there is more than one axis
 
 # what a tiny model is given of the arguments that it takes, and what some need beyond that
@@ -42,6 +44,8 @@ TINY: dict[str, dict[str, Any]] = {
     "lamo_patches": {"states": 3, "landmarks": 0, "spread": 0.3},
     "hosfno": {"degrees": 4},
     "sfno": {"degrees": 4},
+    "honorm": {"functions": 12},
+    "norm": {"functions": 12},
     "htnet": {"levels": 1, "window": 3, "drop_path": 0.0},
     "mspt": {"heads": 4, "patches": 5, "spread": 0.3},
     "ono": {"heads": 4, "functions": 3},
@@ -149,6 +153,8 @@ CHANGES: dict[str, Any] = {
     "nodes": "gauss",
     "hosfno.coordinates": "latitude",
     "sfno.coordinates": "none",
+    "honorm.coordinates": "none",
+    "norm.coordinates": "none",
     "sensors": (3,),
     "points": 17,
 }
@@ -156,7 +162,7 @@ CHANGES: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model by name, "grid", "sphere" or "points", the number of dimensions, and the form of it."""
+    """A model by name, "grid", "sphere", "surface" or "points", the number of dimensions, and the form of it."""
 
     name: str
     kind: str
@@ -175,16 +181,26 @@ class Case:
         plain = {key: value for key, value in values.items() if key in taken}
         return plain | TINY.get(self.name, {}) | variants(self.name)[self.variant][0]
 
-    def make(self, **changed: Any) -> nn.Module:
+    def make(self, sizes: Sizes = POINTS, /, **changed: Any) -> nn.Module:
         torch.manual_seed(3)
-        return build(self.name, self.arguments | changed)
+        return self.built(self.arguments | changed, sizes)
+
+    def built(self, arguments: dict[str, Any], points: Sizes = POINTS) -> nn.Module:
+        """A model of these arguments; one on a surface is placed there."""
+        model = build(self.name, arguments)
+        if self.kind == "surface":
+            rows, columns = points[2]
+            place(model, torus(rows, columns))
+        return model
 
     def batch(self, count: int = 2, points: Sizes = POINTS, channels: int = 2, dims: int = 0) -> tuple[Tensor, ...]:
         """What the model is called with: fields, and where it works on points, their places."""
         dims = dims or self.dims
-        if self.kind != "points":
+        if self.kind in ("grid", "sphere"):
             return (torch.randn(count, channels, *points[dims]),)
         number = math.prod(points[dims])
+        if self.kind == "surface":
+            return (torch.randn(count, channels, number),)
         return torch.randn(count, channels, number), torch.rand(count, dims, number)
 
 
@@ -198,8 +214,9 @@ def variants(name: str) -> dict[str, tuple[dict[str, Any], str | None]]:
 def kinds(name: str) -> tuple[str, ...]:
     """The ways in which a model is called."""
     claimed = GEOMETRIES[name]
-    if "sphere" in claimed:
-        return ("sphere",)
+    for kind in ("sphere", "surface"):
+        if kind in claimed:
+            return (kind,)
     return (("grid",) if {"grid", "mesh"} & set(claimed) else ()) + (("points",) if "points" in claimed else ())
 
 
@@ -211,7 +228,7 @@ CASES = [
     for dims in DIMS[kind]
     if dims not in REFUSED.get(name, ()) and only in (None, kind)
 ]
-ON_GRIDS = [case for case in CASES if case.kind != "points"]
+ON_GRIDS = [case for case in CASES if case.kind in ("grid", "sphere")]
 ON_POINTS = [case for case in CASES if case.kind == "points"]
 # one of each form of a model in each way of calling it
 FORMS = list({(case.name, case.kind, case.variant): case for case in CASES if case.dims <= 2}.values())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hofno import HOFNO, Run
+from hofno import HOFNO, HONORM, HOSFNO, Run
 from hofno.spec import TrainSpec
 from hofno.train.optim import Optimisers
 from hofno.train.schedule import rate
@@ -208,6 +208,16 @@ class TestShares:
         assert sorted(rest + matrices) == sorted(names.values())
         linear = [name for name, part in model.named_modules() if isinstance(part, nn.Linear) and "blocks." in name]
         assert sorted(matrices) == sorted(f"{name}.weight" for name in linear)
+
+    def test_numbers_of_modes_and_channels_are_no_matrix(self) -> None:
+        for model in (HONORM(1, 1, 6, width=8), HOSFNO(1, 1, 6, width=8)):
+            rest, matrices = (
+                each.param_groups[0]["params"] for each in Optimisers(model, spec(optimiser="muon"), CPU).each
+            )
+            filters = [p for name, p in model.named_parameters() if name.endswith("filter.weight")]
+            assert len(filters) == 4
+            assert {id(p) for p in filters} <= {id(p) for p in rest}
+            assert all(p.shape[1] in (8, 16) for p in matrices)
 
     def test_adamw_takes_all(self) -> None:
         model = HOFNO(2, 1, (4, 4), width=8)

@@ -17,6 +17,7 @@ from hofno import stages
 from hofno.bench.measure import timed
 from hofno.data.dataset import Dataset, Split
 from hofno.geometry import Points
+from hofno.models.registry import place
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, TrainSpec
@@ -65,6 +66,7 @@ def rehearsal(spec: Spec) -> Rehearsal:
     made, train, device = problem(spec.data.problem, spec.data.parameters), spec.train, find_device(spec.device)
     data = random_data(made, spec)
     model = stages.make_model(spec, *made.channels).to(device).train()
+    place(model, made.grid_geometry)
     inputs, targets = (one.to(device) for one in normalisers(data, train))
     task = make_task(data, train, inputs, targets, device)
     average = {k: v.detach().clone() for k, v in model.state_dict().items()} if train.ema > 0 else None

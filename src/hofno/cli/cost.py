@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from hofno.bench.rehearse import epoch_of
-from hofno.models.registry import build, check_arguments
+from hofno.models.registry import build, check_arguments, place
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, fingerprint
@@ -61,6 +61,7 @@ def step_flops(
     def count(**blocks: int) -> float:
         with torch.device("meta"):
             model = build(name, {**arguments, **blocks})
+        place(model, made.grid_geometry, filled=False)
         with _Counting() as counting:
             model(*given).sum().backward()
         return counting.flops

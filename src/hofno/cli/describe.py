@@ -113,7 +113,7 @@ def _show_model(name: str) -> None:
 def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
     from hofno.cli.cost import cost_of
-    from hofno.models.registry import parameter_counts
+    from hofno.models.registry import parameter_counts, place
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
     from hofno.surrogate import find_device
@@ -123,6 +123,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     made, device = make_problem(spec.data.problem, spec.data.parameters), find_device(spec.device)
     channels_in, channels_out = made.channels
     model = stages.make_model(spec, channels_in, channels_out)
+    place(model, made.grid_geometry, filled=False)
     counts = parameter_counts(model)
     known: dict[str, tuple[float, float]] = {}
     cost = cost_of(spec, known)
@@ -165,13 +166,15 @@ def _show_spec(spec: Spec, time: bool) -> None:
 
 
 def _places(geometry: Geometry) -> str:
-    from hofno.geometry import Mesh, Points, Sphere
+    from hofno.geometry import Mesh, Points, Sphere, Surface
 
     points = " x ".join(map(str, geometry.shape))
     if isinstance(geometry, Points):
         return f"{points} scattered points in {geometry.dim} dimensions"
     if isinstance(geometry, Sphere):
         return f"{points} points on a sphere, {geometry.nodes} rows"
+    if isinstance(geometry, Surface):
+        return f"{points} vertices of a surface of {len(geometry.triangles)} triangles"
     kind = "mesh" if isinstance(geometry, Mesh) else "periodic" if geometry.periodic else "not periodic"
     return f"{points} points, {kind}"
 

@@ -37,7 +37,7 @@ def evaluate(
 
     from hofno import spec as specs
     from hofno import stages
-    from hofno.evaluation.score import score
+    from hofno.evaluation.score import kept_bound, score
     from hofno.surrogate import load
     from hofno.train.show import choose_show
 
@@ -78,6 +78,11 @@ def evaluate(
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
     worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
     typer.echo(f"worst samples by rel_l2: {worst}")
+    if bound := kept_bound(surrogate, scores):
+        typer.echo(
+            f"bound for {bound['coverage']:.0%} of all samples, by {bound['validation_samples']} validation errors: "
+            f"{bound['rel_l2']:.4g}; {bound['kept']:.0%} of these test samples stay below it"
+        )
     typer.echo(note)
 
 
@@ -103,9 +108,11 @@ def predict(
 ) -> None:
     """Predict from a NumPy file to a NumPy file, in physical units.
 
-    For a model at points whose only input is their places, INPUT.npy holds the places.
+    For a model at points whose only input is their places, INPUT.npy holds the places. Below the shapes it says what
+    error to expect, by the validation samples of the training, and which inputs are unlike those of training.
     """
     from hofno import stages, storage
+    from hofno.cli.expect import what_to_expect
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
     from hofno.surrogate import load
@@ -116,12 +123,14 @@ def predict(
         raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
     values, places = read_npy(source), None if coords is None else read_npy(coords)
     operator = load(run, "auto")
+    asked = (values, places)
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
-        predicted = operator.predict(None, values, steps=steps)
-    else:
-        predicted = operator.predict(values, places, steps=steps)
+        asked = (None, values)
+    predicted = operator.predict(*asked, steps=steps)
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
+    for line in what_to_expect(operator, *asked, steps=steps):
+        typer.echo(line)
 
 
 def report(

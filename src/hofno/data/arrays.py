@@ -13,7 +13,7 @@ from hofno.data.clouds import bounding_points, is_list_of_samples, masked_split,
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.data.ondisk import FileArray, Values, fits, in_memory, joined
 from hofno.errors import DataError, SpecError
-from hofno.geometry import Geometry, Grid, Mesh, Points
+from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import check_seed
 
@@ -52,13 +52,14 @@ def from_arrays(
     *,
     mask: object | None = None,
     periodic: bool = False,
+    surface: Surface | None = None,
     split: Sequence[float] = (0.8, 0.1, 0.1),
     seed: int | None = 0,
     symmetry: Symmetry | None = None,
 ) -> Dataset:
     """A dataset from inputs x (n, c, *grid) and targets y (n, c', *grid), in physical units.
 
-    Three kinds of places are told apart by `coords`:
+    With a `surface`, fields are at its vertices, (n, c, N). Other kinds of places are told apart by `coords`:
 
     - none: a regular grid of one to three axes, whose coordinates models append;
     - (d, *grid) for all samples or (n, d, *grid): a structured mesh; coordinates are appended to x as channels;
@@ -74,6 +75,7 @@ def from_arrays(
         coords: places of the grid's points, see above.
         mask: which points are there, (n, N), where arrays of scattered points are filled up to one length.
         periodic: whether a regular grid is periodic (samples at i/n) or includes both ends of each axis.
+        surface: the triangulated surface that all samples are on, `Surface(vertices=(N, 3), triangles=(F, 3))`.
         split: training, validation and test part, as fractions that sum to 1 or as numbers of samples.
         seed: seed of the shuffle before the split; None keeps the given order.
         symmetry: motions that take samples to other solutions of the same problem, for training with `augment`, from
@@ -82,8 +84,12 @@ def from_arrays(
             backwards, mirror(1, inputs=Channels(signs=(1, -1))); of points with x -> 1 - x,
             mirror(coords=Channels(signs=(-1, 1), offsets=(1, 0))).
     """
+    if surface is not None and (coords is not None or mask is not None or periodic):
+        raise DataError("a surface says where its vertices are; leave coords, mask and periodic out")
     if coords is None:
         whole = _on_grid(x, y, mask)
+        if surface is not None:
+            _check_surface(surface, whole)
     elif periodic:
         raise DataError("periodic=True is for regular grids; with coords, leave it out")
     elif is_list_of_samples(coords):
@@ -103,7 +109,7 @@ def from_arrays(
     if whole.on_disk and fits(sum(split.nbytes for split in chosen)):
         chosen = [split[:] for split in chosen]
     train, valid, test = chosen
-    shape, geometry = tuple(whole.parts.y.shape[2:]), None
+    shape, geometry = tuple(whole.parts.y.shape[2:]), surface
     if whole.parts.coords is not None:
         geometry = bounding_points(train)
     elif coords is not None:
@@ -119,6 +125,17 @@ def from_arrays(
     if found is not None and isinstance(grid, Points):
         grid = found.box(grid)
     return Dataset(train, valid, test, grid, origin="user", stamp=stamp, symmetry=symmetry)
+
+
+def _check_surface(surface: object, whole: Split) -> None:
+    """Refuse what is no surface, and fields that are not at its vertices."""
+    if not isinstance(surface, Surface):
+        raise DataError(f"surface is a hofno.Surface(vertices=.., triangles=..); got {type(surface).__name__}")
+    found = tuple(whole.parts.y.shape)
+    if found[2:] != surface.shape:
+        raise DataError(
+            f"fields on a surface of {surface.shape[0]} vertices are (n, channels, {surface.shape[0]}); got {found}"
+        )
 
 
 def check_symmetry(symmetry: object, grid: Geometry, inputs: int, targets: int) -> Symmetry | None:

@@ -25,8 +25,9 @@ def dataset_of_files(made: Problem) -> Dataset:
     found = {name: open_array(file) for name, file in made.sources.items()}
     if isinstance(made, OwnArrays):
         x, y, coords, mask = (found.get(name) for name in ("x", "y", "coords", "mask"))
-        seed = made.seed if made.shuffle else None
-        data = from_arrays(x, y, coords, mask=mask, periodic=made.periodic, split=made.counts, seed=seed)
+        coords, surface = (None, made.surface) if made.triangles else (coords, None)
+        seed, periodic = made.seed if made.shuffle else None, made.periodic
+        data = from_arrays(x, y, coords, mask=mask, periodic=periodic, surface=surface, split=made.counts, seed=seed)
     elif isinstance(made, OwnTrajectories):
         data = from_trajectories(
             found["frames"],

@@ -16,6 +16,12 @@ from hofno.evaluation.scales import ByScale
 from hofno.geometry import Points
 from hofno.surrogate import Surrogate, check_batch_size, surrogate_of
 
+COVERAGE = 0.9
+"""Part of the samples that a stated error bound is for."""
+
+LEAST_KNOWN = 9
+"""Validation errors that such a bound needs."""
+
 
 @dataclass(frozen=True)
 class Scores:
@@ -94,6 +100,20 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
         size = y.flatten(1).double().norm(dim=1)
         rows.append((known(errors[0]), known_square(errors[1]), known(errors[2]), size))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
+
+
+def kept_bound(surrogate: Surrogate, scores: Scores, coverage: float = COVERAGE) -> dict[str, float]:
+    """The error that so many samples should not exceed, by those of validation, and the part of these that do not.
+
+    Empty where the operator knows of too few validation samples.
+    """
+    known = surrogate.experience
+    if known is None or len(known.errors) < LEAST_KNOWN:
+        return {}
+    bound = known.error_bound(coverage)
+    kept = float((scores.rel_l2 <= bound).double().mean())
+    counts = {"validation_samples": len(known.errors), "test_samples": len(scores.rel_l2)}
+    return {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts}
 
 
 def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) -> dict[str, float]:

@@ -21,13 +21,14 @@ from hofno.layers import kernels
 from hofno.layers.factors import DenseFactors
 from hofno.layers.filters import DepthwiseFilter
 from hofno.layers.kernels.trial import runs
+from hofno.layers.manifold import HigherOrderSurfaceConv
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.layers.sphere import HigherOrderSphericalConv
 from hofno.transforms import fourier
 
 BACKBONES = ("modern", "classic")
-Convolution = HigherOrderSpectralConv | HigherOrderSphericalConv
+Convolution = HigherOrderSpectralConv | HigherOrderSphericalConv | HigherOrderSurfaceConv
 
 
 class ModernBlock(nn.Module):

@@ -52,34 +52,32 @@ class SurfaceBasis(nn.Module):
     def extra_repr(self) -> str:
         return f"functions={self.count}, surface={self.surface}"
 
-    def place(self, surface: Surface, like: Tensor, *, filled: bool = True) -> None:
-        """Take a surface, on the device and in the precision of `like`.
-
-        Without `filled` there is room for the numbers alone, which come with the weights.
-        """
+    def reserve(self, surface: Surface, like: Tensor) -> None:
+        """Make room for the numbers of a surface, on the device and in the precision of `like`."""
         vertices = len(surface.vertices)
         manifold.check_count(self.count, vertices)
         if self.surface is not None and self.surface != surface:
             raise SpecError(
-                f"the network is on another surface, {self.surface}; got {surface}; its weights belong to the functions "
-                "of its own one: make a new network"
+                f"the network is on another surface, {self.surface}; got {surface}; its weights belong to the "
+                "functions of its own one: make a new network"
             )
-        if self.surface is not None:
-            return
-        self.surface = surface
-        if not filled or like.is_meta:
+        if self.surface is None:
+            self.surface = surface
             self.functions, self.areas = like.new_zeros(vertices, self.count), like.new_zeros(vertices)
             self.positions = like.new_zeros(vertices, 3)
+
+    def place(self, surface: Surface, like: Tensor) -> None:
+        """Take a surface; its numbers are computed unless they are there, as those of a trained network are."""
+        self.reserve(surface, like)
+        functions, areas, positions = self.placed()
+        if bool(areas.any()):
             return
-        areas = manifold.masses(surface)
-        positions = surface.vertices - areas @ surface.vertices / areas.sum()
-        positions = positions / np.linalg.norm(positions, axis=1).max()
-
-        def told(values: np.ndarray) -> Tensor:
-            return torch.tensor(values, dtype=like.dtype, device=like.device)
-
-        self.functions = told(manifold.basis(surface, self.count)[1])
-        self.areas, self.positions = told(areas), told(positions)
+        each = manifold.masses(surface)
+        places = surface.vertices - each @ surface.vertices / each.sum()
+        places = places / np.linalg.norm(places, axis=1).max()
+        computed = (manifold.basis(surface, self.count)[1], each, places)
+        for room, values in zip((functions, areas, positions), computed, strict=True):
+            room.copy_(torch.tensor(values))
 
     def placed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Functions, areas and positions."""

@@ -24,7 +24,10 @@ from hofno.transforms import sphere
 
 
 class DegreeFilter(nn.Module):
-    """One real number for every degree and channel ("depthwise"), or one real matrix for every degree ("dense")."""
+    """One real number for every degree and channel ("depthwise"), or one real matrix for every degree ("dense").
+
+    On other surfaces than the sphere, for every function of the basis.
+    """
 
     def __init__(self, channels: int, degrees: int, weights: str, scale: float) -> None:
         super().__init__()
@@ -33,9 +36,9 @@ class DegreeFilter(nn.Module):
         self.weight = nn.Parameter(scale * torch.randn(shape))
 
     def forward(self, spectrum: Tensor) -> Tensor:
-        """(b, 2, M, L, c) -> (b, 2, M, L, c)."""
+        """(b, 2, M, L, c) -> (b, 2, M, L, c), or without the axes between b and L."""
         weight = self.weight.to(spectrum.dtype)
-        return torch.einsum("bimlc,lco->bimlo", spectrum, weight) if self.dense else spectrum * weight
+        return torch.einsum("b...lc,lco->b...lo", spectrum, weight) if self.dense else spectrum * weight
 
 
 class HigherOrderSphericalConv(nn.Module):

@@ -14,6 +14,7 @@ from hofno.models.lamo_patches import PatchLaMO
 from hofno.models.lsm import LSM
 from hofno.models.mspt import MSPT
 from hofno.models.mwt import MWT
+from hofno.models.norm import HONORM, NORM
 from hofno.models.oformer import OFormer
 from hofno.models.ono import ONO
 from hofno.models.pointho import PointHO
@@ -34,11 +35,13 @@ __all__ = [
     "FNO",
     "GNOT",
     "HOFNO",
+    "HONORM",
     "HOSFNO",
     "LSM",
     "MODELS",
     "MSPT",
     "MWT",
+    "NORM",
     "ONO",
     "SFNO",
     "UFNO",

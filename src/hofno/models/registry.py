@@ -1,8 +1,8 @@
 """Every model by name: what it is called in a spec, what geometries it takes, how it is built, how large it is.
 
-A model on a grid, a mesh or a sphere is called as model(x), one on points as model(x, coords) or
-model(x, coords, mask). Fields on a sphere are latitudes by longitudes, so models on a grid take them as they are; a
-model on a sphere takes a grid of two axes as those.
+A model on a grid, a mesh, a sphere or a surface is called as model(x), one on points as model(x, coords) or
+model(x, coords, mask). One on a surface is placed there first. Fields on a sphere are latitudes by longitudes, so
+models on a grid take them as they are; a model on a sphere takes a grid of two axes as those.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, get_type_hints
 from torch import nn
 
 from hofno.errors import SpecError
-from hofno.geometry import Geometry, Sphere, kind_of
+from hofno.geometry import Geometry, Sphere, Surface, kind_of
 from hofno.layers.filters import SpectralFilter
 from hofno.models.deeponet import DeepONet, PointDeepONet
 from hofno.models.dsfno import DSFNO
@@ -30,6 +30,7 @@ from hofno.models.lamo_patches import PatchLaMO
 from hofno.models.lsm import LSM
 from hofno.models.mspt import MSPT
 from hofno.models.mwt import MWT
+from hofno.models.norm import HONORM, NORM
 from hofno.models.oformer import OFormer
 from hofno.models.ono import ONO
 from hofno.models.pointho import PointHO
@@ -48,6 +49,8 @@ MODELS: dict[str, type[nn.Module]] = {
     "fno": FNO,
     "hosfno": HOSFNO,
     "sfno": SFNO,
+    "honorm": HONORM,
+    "norm": NORM,
     "geofno": GeoFNO,
     "pointho": PointHO,
     "transolver": Transolver,
@@ -79,6 +82,8 @@ GEOMETRIES: dict[str, tuple[str, ...]] = {
     "fno": ("grid", "mesh"),
     "hosfno": ("sphere", "grid"),
     "sfno": ("sphere", "grid"),
+    "honorm": ("surface",),
+    "norm": ("surface",),
     "geofno": ("points",),
     "pointho": ("points",),
     "transolver": ("grid", "mesh", "points"),
@@ -105,7 +110,13 @@ GEOMETRIES: dict[str, tuple[str, ...]] = {
     "deeponet": ("grid", "mesh"),
     "deeponet_points": ("points",),
 }
-WHERE = {"grid": "on a grid", "mesh": "on a mesh", "points": "at points", "sphere": "on a sphere"}
+WHERE = {
+    "grid": "on a grid",
+    "mesh": "on a mesh",
+    "points": "at points",
+    "sphere": "on a sphere",
+    "surface": "on a surface",
+}
 
 
 def model_class(name: str) -> type[nn.Module]:
@@ -136,6 +147,16 @@ def check_nodes(model: nn.Module, geometry: Geometry) -> None:
             f"the rows of these data are {geometry.nodes!r} nodes of the sphere and the model has nodes={nodes!r}; set "
             f"nodes={geometry.nodes!r}"
         )
+
+
+def place(model: nn.Module, geometry: Geometry, *, filled: bool = True) -> None:
+    """Put a model that lives on a surface on that of its data.
+
+    With filled=False there is only room for what is computed of the surface: that of a trained model comes with its
+    weights, and shapes need none.
+    """
+    if isinstance(geometry, Surface) and isinstance(model, HONORM):
+        (model.place if filled else model.reserve)(geometry)
 
 
 def check_geometry(name: str, geometry: Geometry) -> None:

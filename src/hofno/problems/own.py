@@ -1,4 +1,4 @@
-"""Data of the user's own, in NumPy files that a spec names: fields on a grid, a mesh or at points, and trajectories.
+"""Data of the user's own, in NumPy files that a spec names: on a grid, a mesh, a surface or at points; trajectories.
 
     [data]                                       [data]
     problem = "arrays"                           problem = "trajectories"
@@ -19,7 +19,8 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from hofno.geometry import Geometry, Grid, Mesh, Points
+from hofno.errors import ShapeError, SpecError
+from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 from hofno.problems.base import InTime, Origin, Problem
 from hofno.problems.npyfile import open_npy
 
@@ -75,6 +76,9 @@ class OwnArrays(Own):
     y: str = Field(description="file of the targets, (n, channels, *grid)")
     coords: str = Field("", description="file of the places of a mesh or of points, (d, *grid) or (n, d, *grid)")
     mask: str = Field("", description="file of ones where there is a point and zeros elsewhere, (n, N)")
+    triangles: str = Field(
+        "", description="file of the triangles (F, 3) of a surface whose vertices are coords, (3, N)"
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> OwnArrays:
@@ -83,6 +87,11 @@ class OwnArrays(Own):
         if self.coords and self.periodic:
             raise ValueError("periodic is for regular grids; with coords, leave it out")
         shapes = self.shapes
+        if self.triangles and (not self.x or self.mask or shapes.get("coords") != (3, shapes["y"][-1])):
+            raise ValueError(
+                f"triangles need x, no mask, and as coords the vertices of the surface, (3, {shapes['y'][-1]}) as y "
+                f"has them; got {shapes.get('coords', 'none')}"
+            )
         for name, shape in shapes.items():
             if name in ("x", "y") and not 3 <= len(shape) <= 5:
                 raise ValueError(
@@ -99,7 +108,7 @@ class OwnArrays(Own):
 
     @property
     def sources(self) -> dict[str, str]:
-        named = {name: getattr(self, name) for name in ("x", "y", "coords", "mask")}
+        named = {name: getattr(self, name) for name in ("x", "y", "coords", "mask", "triangles")}
         return {name: file for name, file in named.items() if file}
 
     @cached_property
@@ -114,7 +123,7 @@ class OwnArrays(Own):
     @property
     def _places(self) -> int:
         """Coordinates of a point, 0 where the grid is regular."""
-        return self.shapes["coords"][-1 - len(self._grid)] if self.coords else 0
+        return self.shapes["coords"][-1 - len(self._grid)] if self.coords and not self.triangles else 0
 
     @property
     def _scattered(self) -> bool:
@@ -122,12 +131,22 @@ class OwnArrays(Own):
 
     @property
     def grid_geometry(self) -> Geometry:
+        if self.triangles:
+            return self.surface
         if not self.coords:
             return Grid(shape=self._grid, periodic=self.periodic)
         if not self._scattered:
             return Mesh(shape=self._grid)
         # the box of the points themselves is known once they are read; models see any as the unit cube
         return Points(count=self._grid[0], low=(0.0,) * self._places, high=(1.0,) * self._places)
+
+    @cached_property
+    def surface(self) -> Surface:
+        """The surface that the fields are on."""
+        try:
+            return Surface(vertices=open_array(self.coords).T, triangles=open_array(self.triangles))
+        except ShapeError as error:
+            raise SpecError(f"arrays.triangles: {error}") from None
 
     @property
     def channels(self) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from hofno.problems.pipe import Pipe
 from hofno.problems.plasticity import Plasticity
 from hofno.problems.poisson import Poisson
 from hofno.problems.shallow_water import ShallowWater
+from hofno.problems.surface_poisson import SurfacePoisson
 
 PROBLEMS: dict[str, type[Problem]] = {
     "airfoil": Airfoil,
@@ -28,6 +29,7 @@ PROBLEMS: dict[str, type[Problem]] = {
     "plasticity": Plasticity,
     "poisson": Poisson,
     "shallow_water": ShallowWater,
+    "surface_poisson": SurfacePoisson,
     "arrays": OwnArrays,
     "trajectories": OwnTrajectories,
 }

@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import Any, TypeVar
 
 from hofno.errors import SpecError
-from hofno.geometry import Geometry, Grid, Mesh, Points
+from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 
 HALF, QUARTER = Fraction(1, 2), Fraction(1, 4)
 _FINEST = 10**6
@@ -156,6 +156,8 @@ class Symmetry:
 
     def check_places(self, grid: Geometry) -> None:
         """Refuse a kind of places that these motions say nothing about."""
+        if isinstance(grid, Surface):
+            raise SpecError("motions of the vertices of a surface are not known here; leave the symmetry out")
         if isinstance(grid, Points) and self.moves_points:
             raise SpecError(
                 "scattered points keep their order: a symmetry says what becomes of their coordinates; use "

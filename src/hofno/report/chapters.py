@@ -5,6 +5,7 @@ Each function adds to a `Page`, with the words that a reader needs to understand
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -149,6 +150,32 @@ def by_scale(page: Page, rows: Sequence[tables.Summary], records: Mapping[str, A
             f"are half the mean square of the fields, in squared units of the data. Right: the error of a shell "
             "relative to the truth in it.",
         )
+
+
+def expectations(page: Page, runs: Sequence[Mapping[str, Any]]) -> None:
+    """The bounds that runs set to their own errors by validation samples, and how many test samples kept them."""
+    page.section("What to expect of a prediction")
+    cells = [
+        [
+            run["label"],
+            str(run["seed"]),
+            number(run["bound"]["rel_l2"]),
+            f"{run['bound']['kept']:.0%}",
+            str(run["bound"]["validation_samples"]),
+        ]
+        for run in runs
+    ]
+    first = runs[0]["bound"]
+    coverage, counts = first["coverage"], (first["validation_samples"], first["test_samples"])
+    scatter = math.sqrt(coverage * (1 - coverage) * sum(1 / count for count in counts))
+    page.table(["model", "seed", f"bound for {coverage:.0%}", "test samples within", "validation samples"], cells)
+    page.text(
+        f"The bound is the relative L2 error that {coverage:.0%} of all samples stay below, by the errors of the "
+        "validation samples (split conformal prediction); test samples only count how many do, and with so many of "
+        f"both that share scatters by about {scatter:.0%}. It holds for inputs drawn as these were: "
+        "`load(RUN).error_bound(0.9)` gives it, `load(RUN).strangeness(x)` says which inputs are unlike those of "
+        "training."
+    )
 
 
 def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: float) -> None:

@@ -3,8 +3,8 @@
 Predictions share the colour limits of the truth. The errors of each model have limits of their own, symmetric about
 zero and as wide as the largest, which a colour bar tells: small errors are seen beside large ones. The title of an
 error says ‖ŷ - y‖ / ‖y‖ over the whole field. Fields of the plane are drawn where their values lie: on a grid, on the
-nodes of a mesh, at scattered points (`hofno.report.planes`). 1-D fields are lines, and of 3-D fields the middle slice
-along the first axis is shown.
+nodes of a mesh, at scattered points (`hofno.report.planes`), and those of a surface on it (`hofno.report.surfaces`).
+1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from hofno.report.digits import number
 from hofno.report.drawing import GREY, INK, WIDTH, expect_some, panels, series_styles, styled
 from hofno.report.planes import Cloud, Plane, Raster, Sheet
 from hofno.report.scenes import Scene
+from hofno.report.surfaces import Skin
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +35,7 @@ SPARED, SPARED_FRAMED = 0.2, 0.75
 
 MOST_COLUMNS = 4
 MOST_FRAMED, MOST_WIDE = 3, 2
-"""Columns of panels with axes, and of those among them that are wider than high."""
+"""Columns of panels with axes or of surfaces, and of those with axes that are wider than high."""
 
 HEIGHTS = {2: 3.1, 3: 2.35, 4: 1.8}
 """Inches per row of images, by number of columns: what a square image and its title take."""
@@ -90,7 +91,9 @@ def fields(
     for index, field in enumerate(map(_visible, truth)):
         title, name = _name("truth", index, len(truth)), _named(scene.targets, index)
         opening.append(Panel("truth", title, field, _range(field, shown), name=name))
-    most = MOST_COLUMNS if not isinstance(plane, Sheet | Cloud) else MOST_WIDE if plane.aspect > WIDE else MOST_FRAMED
+    most = MOST_FRAMED if isinstance(plane, Skin) else MOST_COLUMNS
+    if isinstance(plane, Sheet | Cloud):
+        most = MOST_WIDE if plane.aspect > WIDE else MOST_FRAMED
     columns = min(most, max(2, len(opening), len(guesses)))
     rows = _wrap(opening, columns)
     for channel in range(len(truth)):
@@ -102,8 +105,10 @@ def fields(
     return figure
 
 
-def _plane(x_fields: np.ndarray, truth: np.ndarray, places: np.ndarray | None, scene: Scene) -> Plane | None:
-    """Where the values of this sample lie in the plane; None for values along a line."""
+def _plane(x_fields: np.ndarray, truth: np.ndarray, places: np.ndarray | None, scene: Scene) -> Plane | Skin | None:
+    """Where the values of this sample lie in the plane or on a surface; None for values along a line."""
+    if scene.surface is not None:
+        return Skin(scene.surface)
     if places is not None:
         return Cloud(places)
     if scene.nodes is not None:
@@ -131,10 +136,12 @@ def _model_panels(
     return errors, found
 
 
-def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...], plane: Plane | None, scene: Scene) -> Figure:
+def _draw(
+    rows: list[list[Panel]], columns: int, space: tuple[int, ...], plane: Plane | Skin | None, scene: Scene
+) -> Figure:
     height = 2.0 if plane is None else HEIGHTS[columns] if isinstance(plane, Raster) else _height(plane, columns)
     figure, axes = panels(len(rows), columns, height=height)
-    spared = SPARED if isinstance(plane, Raster) else SPARED_FRAMED
+    spared = SPARED if isinstance(plane, Raster | Skin) else SPARED_FRAMED
     letters = int((WIDTH / columns - spared) / LETTER)
     for index, axis in enumerate(axes):
         row = rows[index // columns]
@@ -152,9 +159,11 @@ def _draw(rows: list[list[Panel]], columns: int, space: tuple[int, ...], plane: 
     return figure
 
 
-def _height(plane: Sheet | Cloud, columns: int) -> float:
+def _height(plane: Sheet | Cloud | Skin, columns: int) -> float:
     """Inches per row: the panel in its proportions, its title and axes, and a colour bar beside or below."""
     room = WIDTH / columns
+    if isinstance(plane, Skin):
+        return (room - 0.9) / plane.aspect + 0.45
     return (room - 0.7) / plane.aspect + 1.25 if plane.aspect > WIDE else (room - 1.35) / plane.aspect + 0.75
 
 
@@ -170,13 +179,13 @@ def _draw_line(axis: Axes, panel: Panel, letters: int) -> None:
     axis.margins(x=0)
 
 
-def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene, letters: int) -> None:
+def _draw_plane(axis: Axes, panel: Panel, plane: Plane | Skin, scene: Scene, letters: int) -> None:
     """The field, its title in lines of so many letters, its colour bar; axes where lengths mean something."""
     below = plane.framed and plane.aspect > WIDE
     axis.grid(visible=False)
     axis.set_anchor((0.5, 0.0) if below else (0.0, 0.5))  # where a colour bar puts its panel: all are in line
     _entitle(axis, panel.title, letters)
-    if isinstance(plane, Raster):
+    if isinstance(plane, Raster | Skin):
         axis.set(xticks=[], yticks=[])
         axis.spines[:].set_visible(False)
     else:
@@ -186,7 +195,7 @@ def _draw_plane(axis: Axes, panel: Panel, plane: Plane, scene: Scene, letters: i
         axis.set_xlabel(f"x{unit}", fontsize=8.5, labelpad=1)
         axis.set_ylabel(f"y{unit}", fontsize=8.5, labelpad=4)
     if panel.kind == "place":
-        assert not isinstance(plane, Raster)
+        assert isinstance(plane, Sheet | Cloud)
         plane.sketch(axis)
         return
     painted = plane.paint(axis, panel.values, "RdBu_r" if panel.kind == "error" else "viridis", panel.limits)

@@ -1,8 +1,9 @@
 """How samples of a problem are to be seen: what their channels are called, and where in the plane their values lie.
 
-On a grid a field is an image. On a mesh it is drawn where the nodes are, which two input channels say; a body that
-moves is drawn where its targets say it is, frame by frame. A problem without an entry here is drawn by its geometry
-alone: the last channels of a mesh are its coordinates, as `Surrogate.predict` appends them.
+On a grid a field is an image, on a surface it is painted on that. On a mesh it is drawn where the nodes are, which two
+input channels say; a body that moves is drawn where its targets say it is, frame by frame. A problem without an entry
+here is drawn by its geometry alone: the last channels of a mesh are its coordinates, as `Surrogate.predict` appends
+them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hofno.problems.base import Problem
+    from hofno.surface import Surface
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,7 @@ class Scene:
         level: a value of the first target that is drawn as a line, and its name.
         wall: what the border j = 0 of the mesh is, if values along it are worth a curve of their own.
         lengths: what x and y are measured in.
+        surface: what fields at vertices are on.
         motion: where the body is, if the targets say it.
     """
 
@@ -60,15 +63,18 @@ class Scene:
     level: tuple[float, str] | None = None
     wall: str = ""
     lengths: str = ""
+    surface: Surface | None = None
     motion: Motion | None = None
 
 
 def scene_of(made: Problem) -> Scene:
     """How samples of this problem are drawn."""
-    from hofno.geometry import Mesh
+    from hofno.geometry import Mesh, Surface
 
     if made.name in SCENES:
         return SCENES[made.name](made)
+    if isinstance(made.grid_geometry, Surface):
+        return Scene(surface=made.grid_geometry)
     last, flat = made.channels[0], len(made.grid_geometry.shape) == 2
     return Scene(nodes=(last - 2, last - 1) if isinstance(made.grid_geometry, Mesh) and flat else None)
 
@@ -125,6 +131,15 @@ def _poisson(made: Problem) -> Scene:
     return Scene(inputs=tuple(f"u{index + 1}" for index in range(count)), targets=("solution v",))
 
 
+def _surface_poisson(made: Problem) -> Scene:
+    from hofno.surface import Surface
+
+    surface = made.grid_geometry
+    assert isinstance(surface, Surface)
+    inputs = tuple(f"f{index + 1}" for index in range(made.channels[0]))
+    return Scene(inputs=inputs, targets=("solution u",), surface=surface)
+
+
 SCENES: dict[str, Callable[[Problem], Scene]] = {
     "airfoil": _airfoil,
     "darcy": _darcy,
@@ -134,4 +149,5 @@ SCENES: dict[str, Callable[[Problem], Scene]] = {
     "plasticity": _plasticity,
     "poisson": _poisson,
     "shallow_water": _shallow_water,
+    "surface_poisson": _surface_poisson,
 }

@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from hofno.models.norm import HONORM
+
 ENOUGH = 2**14  # points of a grid on which memory is measured
 
 
@@ -16,7 +18,7 @@ def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
     `shapes` are those of what the model is given of a sample. A large grid is told from its every so many-th point.
     """
     few = _coarser(shapes[0][1:], _held(model)) if len(shapes) == 1 else shapes[0][1:]
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    weights = {p.untyped_storage().data_ptr() for p in (*model.parameters(), *model.buffers())}
     found: dict[int, int] = {}
 
     def keep(tensor: Tensor) -> Tensor:
@@ -33,6 +35,8 @@ def saved_bytes(model: nn.Module, *shapes: tuple[int, ...]) -> int:
 
 def _held(model: nn.Module) -> tuple[float, ...]:
     """Half of the points along each axis that a model needs more than; () where it takes any."""
+    if isinstance(model, HONORM):
+        return (math.inf,)  # of a surface, all that it has
     degrees = getattr(model, "degrees", None)  # of spherical harmonics
     return getattr(model, "modes", ()) if degrees is None else ((degrees - 1) / 2, degrees - 1)
 

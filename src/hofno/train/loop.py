@@ -27,9 +27,11 @@ from hofno.data.dataset import Dataset, Split, refuse_not_finite
 from hofno.errors import DivergedError, HofnoError
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
+from hofno.models.registry import place
 from hofno.spec import TrainSpec
 from hofno.surrogate import Surrogate
 from hofno.train import state as checkpoint
+from hofno.train.experience import gain_experience
 from hofno.train.feed import Feed, make_feed
 from hofno.train.optim import Optimisers
 from hofno.train.precision import policy_of, precision
@@ -105,6 +107,7 @@ def train(
     normalised = (inputs.to(device), targets.to(device))
     surrogate = Surrogate(model, *normalised, data.grid, {"data": data.stamp}, data.rollout, symmetry)
     with _random(seed, device), _requests_to_stop() as stop, showing(show):
+        place(model, data.grid)
         check_fit(model, data, device)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
@@ -138,6 +141,7 @@ def train(
             for tracker in rows:
                 tracker.close()
         _use_chosen_weights(state, spec)
+        surrogate.experience = gain_experience(surrogate, data, selected=spec.select == "best")
     return Run(surrogate, state.position.history, state.position.seconds)
 
 

@@ -61,8 +61,11 @@ class Muon(torch.optim.Optimizer):
 
 
 def is_matrix_of_a_block(name: str, p: nn.Parameter) -> bool:
-    """Whether a parameter maps channels to channels inside a block. Biases and scales of m factors, (m, c), do not."""
-    return p.ndim == 2 and "blocks." in name and name.endswith("weight")
+    """Whether a parameter maps channels to channels inside a block.
+
+    Biases and scales of m factors, (m, c), do not, nor do filters with a number for each mode and channel.
+    """
+    return p.ndim == 2 and "blocks." in name and name.endswith("weight") and not name.endswith("filter.weight")
 
 
 def check_optimiser(model: nn.Module, optimiser: str) -> None:

@@ -17,7 +17,7 @@ from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.ondisk import Values
 from hofno.errors import DataError
-from hofno.geometry import describe_geometry
+from hofno.geometry import Surface, describe_geometry
 
 FILE = "data.json"
 BUDGET = 2**26
@@ -46,7 +46,8 @@ def remember_data(data: Dataset, folder: Path) -> None:
 
 def describe_data(data: Dataset) -> dict[str, str]:
     """Every part of the data that training depends on, in a few words."""
-    found = {"geometry": str(describe_geometry(data.grid))}
+    grid = data.grid
+    found = {"geometry": str(grid if isinstance(grid, Surface) else describe_geometry(grid))}
     if data.symmetry is not None:
         found["symmetry"] = hashlib.sha256(repr(data.symmetry).encode()).hexdigest()[:16]
     if data.rollout is not None:

@@ -28,7 +28,7 @@ from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.ondisk import JoinedArray, Values, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import Geometry, Points, Sphere
+from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
 from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
@@ -256,9 +256,10 @@ def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Sym
             "train.symmetric=true predicts from moved samples too, which only training with train.augment=true has "
             "seen; set that too, or leave symmetric out"
         )
-    if isinstance(grid, Sphere) and spec.loss == "rel_l2_gradient":
+    if isinstance(grid, Sphere | Surface) and spec.loss == "rel_l2_gradient":
         raise SpecError(
-            "train.loss='rel_l2_gradient' takes differences on a plane, and these data are on a sphere; use 'rel_l2'"
+            f"train.loss='rel_l2_gradient' takes differences on a plane, and these data are on a {kind_of(grid)}; use "
+            "'rel_l2'"
         )
     if isinstance(grid, Points) and (spec.loss == "rel_l2_gradient" or spec.normaliser != "channel"):
         name = "loss" if spec.loss == "rel_l2_gradient" else "normaliser"

@@ -1,0 +1,136 @@
+r"""What a trained operator knows of its own errors: those of validation samples, and what inputs it has seen.
+
+The bound is conformal: of n validation errors the k-th smallest, k = ceil((n + 1) p), is not exceeded by the error of
+another sample that is drawn as they were with probability p at least, whatever the network and the data. It says
+nothing about other samples; whether an input is like those of training is another question, and `strangeness` answers
+it by a few numbers of each input channel: mean, deviation, extremes, and of means over cells of the grid, which hardly
+depend on the resolution, how much neighbours differ and how much is left in larger blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from hofno.errors import CheckpointError, SpecError
+
+CELLS = 32
+"""Along an axis at most; a grid of fewer points has that many."""
+
+BLOCKS = (2, 4, 8)
+"""Along each axis, larger than cells."""
+
+LEAST_DEVIATION = 0.01
+"""Of fields in units of their deviation over all samples; smaller ones count as no deviation."""
+
+SHRUNK = 0.02
+"""Part of the unit matrix in the correlation of numbers: with few samples it is not well known."""
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Validation errors, and numbers of the training inputs. All are float64 tensors."""
+
+    errors: Tensor  # (n,) ascending: relative L2 of validation samples
+    scores: Tensor  # (v,) ascending: how far their inputs were from those of training
+    mean: Tensor  # (c,) of each input channel in training
+    deviation: Tensor  # (c,)
+    centre: Tensor  # (k,): mean numbers of a training input
+    whitening: Tensor  # (k, k)
+    cells: Tensor  # (axes,): cells of the grid
+    selected: Tensor  # (): 1 where the weights were chosen by their validation error, else 0
+
+    def error_bound(self, coverage: float) -> float:
+        """What the relative L2 error of a sample is at most, with this probability; see the module's text."""
+        count = len(self.errors)
+        if not 0 < coverage < 1:
+            raise SpecError(f"coverage is the part of all samples that keep the bound, in (0, 1); got {coverage}")
+        rank = math.ceil((count + 1) * coverage - 1e-9)
+        if rank > count:
+            raise SpecError(
+                f"{count} validation samples bound the error of {count / (count + 1):.3g} of all samples at most; got "
+                f"coverage {coverage}; ask for less, or train with more validation samples"
+            )
+        return float(self.errors[rank - 1])
+
+    def strangeness(self, x: Tensor, coords: Tensor | None = None, inside: Tensor | None = None) -> Tensor:
+        """How far inputs are from those of training, (n,), in units of the farthest validation input."""
+        numbers = numbers_of(x, coords, inside, self.mean, self.deviation, self.cells)
+        return distance(numbers, self.centre, self.whitening) / self.scores[-1].clamp_min(1e-300)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+def saved_experience(tensors: dict[str, Tensor], where: object) -> Experience:
+    """From the tensors of a file."""
+    try:
+        return Experience(**tensors)
+    except TypeError as error:
+        raise CheckpointError(f"{where} is not of this version: {error}") from None
+
+
+def channels_of(x: Tensor, coords: Tensor | None) -> Tensor:
+    """Fields (n, c, *grid) in float64; at points, their places are channels too."""
+    return (x if coords is None else torch.cat((x, coords), 1)).double()
+
+
+def cells_of(shape: tuple[int, ...]) -> Tensor:
+    """How many cells a grid of this shape is looked at in, along each axis."""
+    return torch.tensor([min(CELLS, points) for points in shape], dtype=torch.float64)
+
+
+def numbers_of(
+    x: Tensor, coords: Tensor | None, inside: Tensor | None, mean: Tensor, deviation: Tensor, cells: Tensor
+) -> Tensor:
+    """A few numbers for each channel of each input, (n, k)."""
+    values = channels_of(x, coords)
+    flat = ((values.flatten(2) - mean[:, None]) / deviation[:, None]).clamp(-1e6, 1e6)  # (n, c, N)
+    there = torch.ones_like(flat[:, :1], dtype=torch.bool) if inside is None else inside[:, None]
+    share = there.double() / there.sum(2, keepdim=True)
+    middle = (flat * share).sum(2)
+    spread = ((flat - middle[..., None]).square() * share).sum(2).sqrt()
+    low = flat.masked_fill(~there, math.inf).amin(2)
+    high = flat.masked_fill(~there, -math.inf).amax(2)
+    numbers = [middle, _log(spread), high - low, high + low]
+    if coords is None:
+        coarse = _means(flat.unflatten(2, values.shape[2:]), [int(count) for count in cells])
+        for axis, count in enumerate(coarse.shape[2:], 2):
+            if count > 1:
+                numbers.append(_log(coarse.diff(dim=axis).square().flatten(2).mean(2).sqrt()))
+        for blocks in BLOCKS:
+            numbers.append(_log(_means(coarse, [blocks] * len(cells)).flatten(2).std(2, correction=0)))
+    return torch.cat(numbers, 1)
+
+
+def _log(deviation: Tensor) -> Tensor:
+    return (deviation + LEAST_DEVIATION).log()
+
+
+def _means(grid: Tensor, counts: list[int]) -> Tensor:
+    """Means of fields (n, c, *grid) over so many parts of each axis, or over none where it has no more points."""
+    for axis, count in enumerate(counts, 2):
+        if grid.shape[axis] > count:
+            rows = grid.movedim(axis, -1)
+            parts = functional.adaptive_avg_pool1d(rows.flatten(0, -2)[None], count)[0]
+            grid = parts.unflatten(0, rows.shape[:-1]).movedim(-1, axis)
+    return grid
+
+
+def distance(numbers: Tensor, centre: Tensor, whitening: Tensor) -> Tensor:
+    """Root mean square of the whitened numbers, (n,)."""
+    return ((numbers - centre) @ whitening).square().mean(1).sqrt()
+
+
+def whitened(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (k,) of numbers (n, k), and the matrix (k, k) that makes them uncorrelated with deviation one."""
+    centre = numbers.mean(0)
+    deviation = numbers.std(0, correction=0).clamp_min(LEAST_DEVIATION)
+    unit = (numbers - centre) / deviation
+    correlation = (1 - SHRUNK) * unit.T @ unit / len(unit) + SHRUNK * torch.eye(len(centre), dtype=torch.float64)
+    powers, vectors = torch.linalg.eigh(correlation)
+    return centre, vectors / deviation[:, None] / powers.sqrt()

@@ -1,0 +1,123 @@
+"""What a trained operator is asked about: raw arrays of any accepted form, checked, as one batch of float32 fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hofno.data.arrays import as_float32
+from hofno.data.clouds import is_list_of_samples, pad_samples
+from hofno.data.dataset import Rollout, refuse_not_finite
+from hofno.errors import ShapeError, SpecError
+from hofno.geometry import Geometry, Mesh, Points, kind_of
+
+
+@dataclass(frozen=True)
+class Given:
+    """Fields (n, c, *grid); at points also places (n, d, N) and perhaps a mask (n, N). `like` is what results resemble.
+
+    `single`: one sample was given, without n. `by_field`: frames of several fields came with an axis for these.
+    `counts`: points of each sample, where a list of samples was given.
+    """
+
+    fields: Tensor
+    like: Any
+    coords: Tensor | None = None
+    inside: Tensor | None = None
+    single: bool = False
+    by_field: bool = False
+    counts: list[int] | None = None
+
+    def result(self, values: Tensor, fields: int) -> Any:
+        """Predictions (n, c', *grid) in the form that was given; `fields` is how many a frame has."""
+        if self.counts is not None:
+            rows = zip(values, self.counts, self.like, strict=True)
+            return [_like(row[:, :count], sample) for row, count, sample in rows]
+        values = values.unflatten(1, (-1, fields)) if self.by_field else values
+        return _like(values[0] if self.single else values, self.like)
+
+
+def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout: Rollout | None) -> Given:
+    """What an operator of so many input channels on this geometry was given; what does not fit is refused."""
+    if isinstance(grid, Points):
+        return _at_points(x, coords, mask, grid, channels)
+    if mask is not None or (coords is not None and not isinstance(grid, Mesh)):
+        raise SpecError(f"the model was trained on a {kind_of(grid)}; leave coords and mask out")
+    values, axes = _with_coords(x, coords, len(grid.shape)), len(grid.shape)
+    by_field = rollout is not None and rollout.fields > 1 and values.ndim == axes + 3
+    by_field = by_field and tuple(values.shape[1:3]) == (rollout.history, rollout.fields)  # pyright: ignore[reportOptionalMemberAccess]
+    values = values.flatten(1, 2) if by_field else values
+    single = values.ndim == axes + 1
+    batch = values[None] if single else values
+    if batch.ndim != axes + 2 or batch.shape[1] != channels:
+        raise ShapeError(
+            f"expected (n, {channels}, *grid) with {axes} grid axes, or one sample without n; "
+            f"got shape {tuple(values.shape)}"
+        )
+    if batch.numel() == 0:
+        raise ShapeError(f"expected at least one sample and one point; got shape {tuple(values.shape)}")
+    refuse_not_finite(batch, "x")
+    return Given(batch, coords if x is None else x, single=single, by_field=by_field)
+
+
+def _with_coords(x: object | None, coords: object | None, axes: int) -> Tensor:
+    """Fields on a grid of so many axes; on a mesh, with its coordinates as further channels."""
+    if coords is None:
+        return as_float32(x, "x")
+    places = as_float32(coords, "coords")
+    if x is None:
+        return places
+    values, axis = as_float32(x, "x"), -axes - 1
+    if places.ndim == values.ndim - 1:
+        places = places.expand(len(values), *places.shape)
+    if places.ndim != values.ndim or places.movedim(axis, 0).shape[1:] != values.movedim(axis, 0).shape[1:]:
+        raise ShapeError(
+            f"coords must be (d, *grid) or (n, d, *grid) on the grid of x; got {tuple(places.shape)} and x "
+            f"{tuple(values.shape)}"
+        )
+    return torch.cat((values, places), axis)
+
+
+def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> Given:
+    if coords is None:
+        raise SpecError("the model was trained at points; give their coords: predict(x, coords)")
+    like, counts = coords if x is None else x, None
+    if is_list_of_samples(coords):
+        filled, mask = pad_samples({"coords": coords} | ({} if x is None else {"x": x}), as_float32)
+        like, counts = coords, [len(sample[0]) for sample in coords]
+        x, coords = filled.get("x"), filled["coords"]
+    places, inside = as_float32(coords, "coords"), None if mask is None else as_float32(mask, "mask") != 0
+    values = places[..., :0, :] if x is None else as_float32(x, "x")
+    single = places.ndim == values.ndim == 2
+    if places.ndim == 2 and values.ndim == 3:  # the same places for all samples
+        places = places.expand(len(values), *places.shape)
+    if single:
+        places, values = places[None], values[None]
+        inside = None if inside is None else inside[None]
+    count = (places.shape[0], places.shape[-1])
+    if (
+        (places.ndim, values.ndim) != (3, 3)
+        or places.numel() == 0
+        or places.shape[1] != grid.dim
+        or values.shape != (count[0], channels, count[1])
+        or (inside is not None and inside.shape != count)
+    ):
+        raise ShapeError(
+            f"expected x (n, {channels}, N), coords (n, {grid.dim}, N) or ({grid.dim}, N) for all, and a "
+            f"mask (n, N) or none, or one sample without n; got x {None if x is None else tuple(np.shape(x))}, "
+            f"coords {tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
+        )
+    if inside is not None:
+        places, values = (torch.where(inside[:, None], part, 0.0) for part in (places, values))
+    refuse_not_finite(values, "x")
+    refuse_not_finite(places, "coords")
+    return Given(values, like, places, inside, single, counts=counts)
+
+
+def _like(values: Tensor, given: Any) -> Any:
+    """The values as a tensor where one was given, else as a NumPy array."""
+    return values if isinstance(given, Tensor) else values.numpy()

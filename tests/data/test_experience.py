@@ -1,0 +1,107 @@
+"""Bounds of errors by validation samples, and which inputs are unlike those of training."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from hofno.data.experience import SHRUNK, Experience, cells_of, distance, numbers_of, whitened
+from hofno.errors import SpecError
+
+
+def experience(errors: Tensor) -> Experience:
+    one = torch.ones(1, dtype=torch.float64)
+    return Experience(errors.double().sort().values, one, one, one, one, one[None], one, torch.tensor(0.0))
+
+
+@settings(max_examples=50, deadline=None)
+@given(count=st.integers(1, 60), coverage=st.floats(0.05, 0.95))
+def test_the_bound_is_the_least_validation_error_with_enough_at_or_below_it(count: int, coverage: float) -> None:
+    """Of n + 1 exchangeable errors the new one is at most the k-th smallest of the n with probability k / (n + 1)."""
+    errors = torch.from_numpy(np.random.default_rng(count).permutation(count)) + 1.0  # 1 .. n
+    known = experience(errors)
+    if coverage > count / (count + 1):
+        with pytest.raises(SpecError, match=f"{count} validation samples bound the error of"):
+            known.error_bound(coverage)
+    else:
+        rank = known.error_bound(coverage)
+        assert rank / (count + 1) >= coverage - 1e-9
+        assert (rank - 1) / (count + 1) < coverage
+
+
+def test_bounds_are_kept_as_often_as_they_say() -> None:
+    """Errors of any law: here a heavy tail. 400 times 19 known ones and 50 new ones."""
+    rng = np.random.default_rng(0)
+    kept = []
+    for _ in range(400):
+        known = experience(torch.from_numpy(rng.lognormal(0, 2, 19)))
+        kept.append(np.mean(rng.lognormal(0, 2, 50) <= known.error_bound(0.8)))
+    assert abs(np.mean(kept) - 0.8) < 0.02
+
+
+@pytest.mark.parametrize("coverage", [0.0, 1.0, -1.0, math.nan])
+def test_a_coverage_that_is_none(coverage: float) -> None:
+    with pytest.raises(SpecError, match="coverage is the part of all samples"):
+        experience(torch.ones(50)).error_bound(coverage)
+
+
+def fields(count: int, shape: tuple[int, ...] = (32, 24), seed: int = 0) -> Tensor:
+    """Random waves of all wavenumbers up to 2, (n, 1, *shape)."""
+    rng = np.random.default_rng(seed)
+    places = np.stack(np.meshgrid(*(np.arange(n) / n for n in shape), indexing="ij"))
+    waves = np.array(list(itertools.product(range(-2, 3), repeat=len(shape))))
+    phases = np.tensordot(waves, places, 1) + rng.uniform(size=(count, len(waves), *(1,) * len(shape)))
+    sizes = rng.uniform(0.5, 1, (count, len(waves), *(1,) * len(shape)))
+    return torch.from_numpy((sizes * np.cos(2 * np.pi * phases)).sum(1)[:, None] / len(waves) ** 0.5)
+
+
+def strangeness(x: Tensor, train: Tensor, valid: Tensor) -> Tensor:
+    mean, deviation = train.mean((0, *range(2, train.ndim))), train.std((0, *range(2, train.ndim)))
+    cells = cells_of(tuple(train.shape[2:]))
+    numbers = (numbers_of(part, None, None, mean, deviation, cells) for part in (train, valid))
+    centre, whitening = whitened(next(numbers))
+    scores = distance(next(numbers), centre, whitening).sort().values
+    return Experience(scores, scores, mean, deviation, centre, whitening, cells, torch.tensor(0.0)).strangeness(x)
+
+
+@pytest.mark.parametrize("shape", [(48,), (32, 24), (12, 8, 10)])
+def test_fields_of_the_same_kind_are_not_strange_and_others_are(shape: tuple[int, ...]) -> None:
+    train, valid, new = (fields(n, shape, seed) for n, seed in ((200, 0), (100, 1), (100, 2)))
+    assert float(strangeness(valid, train, valid).max()) == pytest.approx(1)
+    assert float((strangeness(new, train, valid) > 1.5).double().mean()) <= 0.01
+    noise = torch.from_numpy(np.random.default_rng(3).normal(size=new.shape))
+    for other in (20 * new, new / 20, new + 5, new + 3 * noise):
+        assert float((strangeness(other, train, valid) > 1.5).double().mean()) > 0.9
+    assert strangeness(torch.full_like(new[:1], 1e300), train, valid).isfinite().all()
+
+
+def test_the_same_fields_on_a_finer_grid_are_not_strange() -> None:
+    train, valid = fields(200), fields(100, seed=1)
+    finer = strangeness(fields(100, (64, 48), 2), train, valid)
+    assert float((finer > 1.5).double().mean()) <= 0.01
+
+
+def test_whitened_numbers_are_uncorrelated() -> None:
+    rng = np.random.default_rng(0)
+    numbers = torch.from_numpy(rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + 5)
+    centre, whitening = whitened(numbers)
+    found = torch.cov(((numbers - centre) @ whitening).T)
+    assert float((found - torch.diag(found.diagonal())).abs().max()) < 1e-9
+    assert float(found.diagonal().max()) <= 500 / 499 / (1 - SHRUNK)
+    assert float(found.diagonal().min()) > 0.5
+
+
+def test_points_that_are_not_there_do_not_count() -> None:
+    x, coords = torch.rand(3, 1, 20), torch.rand(3, 2, 20)
+    inside = torch.arange(20) < 12
+    ones = torch.ones(3, dtype=torch.float64)
+    whole = numbers_of(x[..., :12], coords[..., :12], None, 0 * ones, ones, ones)
+    x[..., 12:], coords[..., 12:] = 1e6, -1e6
+    torch.testing.assert_close(numbers_of(x, coords, inside.expand(3, 20), 0 * ones, ones, ones), whole)

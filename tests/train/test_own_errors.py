@@ -1,0 +1,83 @@
+"""What a run knows of its own errors: gained at its end, saved with it, and true of its test samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hofno
+from hofno.data.dataset import Dataset
+from hofno.errors import CheckpointError, SpecError
+from hofno.evaluation.score import kept_bound, score
+from hofno.surrogate import Surrogate
+
+
+@pytest.fixture(scope="module")
+def waves() -> Dataset:
+    """Squares of smooth fields on 16 points."""
+    rng = np.random.default_rng(0)
+    places = 2 * np.pi * np.arange(16) / 16
+    phases = places + rng.uniform(0, 6, (300, 3, 1))
+    x = (rng.uniform(0.5, 1, (300, 3, 1)) * np.cos(np.arange(1, 4)[:, None] * phases)).sum(1)[:, None]
+    return hofno.from_arrays(x, x**2, split=(1 / 3, 1 / 3, 1 / 3))
+
+
+def fit(data: Dataset, out: Path | None = None, **settings: object) -> hofno.train.loop.Run:
+    model = hofno.HOFNO(in_channels=1, out_channels=1, modes=(4,), width=8, depth=1, order=2)
+    return hofno.fit(model, data, epochs=3, lr=1e-2, progress=False, out=out, **settings)  # pyright: ignore
+
+
+def test_the_bound_is_of_validation_samples_and_kept_by_test_samples(waves: Dataset) -> None:
+    operator = fit(waves).surrogate
+    assert operator.experience is not None
+    errors = score(operator, waves.valid).rel_l2.sort().values
+    torch.testing.assert_close(operator.experience.errors, errors)
+    assert operator.error_bound(0.9) == pytest.approx(float(errors[90]))  # the 91st of 100
+    found = kept_bound(operator, score(operator, waves.test))
+    assert found["rel_l2"] == operator.error_bound()
+    assert 0.8 < found["kept"] <= 1
+    assert (found["validation_samples"], found["test_samples"]) == (100, 100)
+
+
+def test_it_is_saved_and_loaded(waves: Dataset, tmp_path: Path) -> None:
+    operator = fit(waves, tmp_path / "run").surrogate
+    loaded = hofno.load(tmp_path / "run")
+    assert loaded.error_bound(0.5) == operator.error_bound(0.5)
+    x = waves.test.x[:4]
+    np.testing.assert_allclose(loaded.strangeness(x.numpy()), operator.strangeness(x).numpy(), rtol=1e-12)
+    assert loaded.strangeness(x[0]) == pytest.approx(float(operator.strangeness(x)[0]))
+    assert float(np.max(loaded.strangeness(100 * x.numpy()))) > 10
+
+    file = tmp_path / "run" / "experience.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(CheckpointError, match=r"experience\.safetensors"):
+        hofno.load(tmp_path / "run")
+
+
+def test_a_run_that_chose_its_weights_says_so(waves: Dataset) -> None:
+    for select, expected in (("last", 0), ("best", 1)):
+        known = fit(waves, select=select).surrogate.experience
+        assert known is not None
+        assert float(known.selected) == expected
+
+
+def test_operators_that_know_nothing_of_their_errors(waves: Dataset) -> None:
+    wrapped = Surrogate.around(fit(waves).surrogate.model, waves)
+    for ask in (wrapped.error_bound, lambda: wrapped.strangeness(waves.test.x)):
+        with pytest.raises(SpecError, match="knows nothing of its errors"):
+            ask()
+    assert kept_bound(wrapped, score(wrapped, waves.test)) == {}
+
+
+def test_at_points_places_count_too() -> None:
+    rng = np.random.default_rng(0)
+    coords = [rng.uniform(size=(2, int(rng.integers(20, 30)))) for _ in range(60)]
+    y = [np.sin(3 * c[:1]) for c in coords]
+    data = hofno.from_arrays(None, y, coords=coords, split=(0.5, 0.3, 0.2))
+    model = hofno.GeoFNO(in_channels=0, out_channels=1, modes=(3, 3), width=8, depth=1)
+    operator = hofno.fit(model, data, epochs=1, progress=False).surrogate
+    same, other = operator.strangeness(None, coords[:5]), operator.strangeness(None, [4 * c for c in coords[:5]])
+    assert same.max() < 2 < other.min()
