@@ -54,6 +54,17 @@ def test_own_network() -> None:
     assert errors["fitted"] < 0.9
 
 
+def test_own_errors() -> None:
+    found = example("own_errors").main(samples=100, epochs=5)
+    assert all(abs(found[kept] - share) < 0.15 for kept, share in (("50%", 0.5), ("80%", 0.8), ("90%", 0.9)))
+    assert found["like training"] < 1 < 3 < min(found["twice as large"], found["noisy"], found["in other units"])
+
+
+def test_surface() -> None:
+    errors = example("surface").main(samples=150, epochs=10, vertices=300)
+    assert errors["order 2"] < 0.1 < errors["order 1"]
+
+
 def test_flow() -> None:
     errors = example("flow").main(samples=30, epochs=6, frames=6)
     assert len(errors) == 4
