@@ -249,12 +249,17 @@ def test_bounds_that_runs_set_to_their_own_errors(tmp_path: Path) -> None:
     results = results_of(specs.parse({**BASE, "compare": COMPARE[:1]}), [0.05, 0.5])
     assert "What to expect" not in write_report(tmp_path, results).read_text()
     bound = {"coverage": 0.9, "rel_l2": 0.0712, "kept": 0.86, "validation_samples": 50, "test_samples": 100}
+    bound["selected"] = False
     results["runs"][0]["bound"] = bound
     write_report(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "| model | seed | bound for 90% | test samples within | validation samples |" in text
     assert "| HO-FNO order 3, depth 1 | 0 | 0.0712 | 86% | 50 |" in text
     assert "scatters by about 5%" in text  # sqrt(0.09 (1/50 + 1/100))
+    assert "Weights were chosen" not in text
+    bound["selected"] = True
+    write_report(tmp_path, results)
+    assert "Weights were chosen by the same samples" in (tmp_path / "report.md").read_text()
 
 
 def test_structures_stand_beside_the_published_ones(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ class Spec(Section):
     title: str = Field("", description="title of the report")
     label: str = Field("", description="what the spec's own run is called in tables; its name if left out")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the weights and of the order of the data")
-    device: str = Field("auto", description="auto, cpu or cuda")
+    device: str = Field("auto", description="auto, cpu, cuda, or one GPU: cuda:1")
     data: DataSpec = Field(description="problem and its parameters: hofno list problems, hofno show --problem NAME")
     model: ModelSpec = Field(description="name and arguments of the model: hofno list models, hofno show --model NAME")
     train: TrainSpec = Field(TrainSpec(), description="how it is trained: hofno show --train")  # pyright: ignore[reportCallIssue]

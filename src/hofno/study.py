@@ -215,7 +215,8 @@ def _run_in_processes(
     with showing(show):
         show.start(spec.title or spec.name, len(order), 0, "run")
         tasks = [(members[i][0].plain(), str(out)) for i in order]
-        share(_worker, tasks, workers, done, gpus=gpus_to_share(spec.device))
+        devices = {members[i][0].device for i in order}  # a member may have one of its own
+        share(_worker, tasks, workers, done, gpus=gpus_to_share(devices.pop()) if len(devices) == 1 else ())
 
 
 def diverged_earlier(out: Path) -> dict[str, str]:

@@ -124,18 +124,25 @@ class Surrogate:
         """A relative L2 error that predictions exceed with probability 1 - coverage at most.
 
         It is taken from the errors of the validation samples (split conformal prediction) and holds for inputs that are
-        drawn as these were, on their grid, whatever the network; of a rollout, for all frames up to its horizon; where
-        samples belong together, as the frames of a block, for those. It says nothing about other inputs: ask
-        `strangeness`.
+        drawn as these were, on their grid, whatever the network: of a rollout, for all frames of its horizon together;
+        where samples belong together, as the frames of a block, for these as one. Weights that were chosen by the same
+        validation samples (`select="best"`) exceed it a little more often. It is infinite where so many predictions
+        have no size. It says nothing about other inputs: ask `strangeness`.
         """
-        return self._experienced().error_bound(coverage)
+        known = self._experienced()
+        if bool(known.symmetric) != (self.symmetry is not None):
+            raise SpecError(
+                f"the errors were measured {'with' if known.symmetric else 'without'} a mean over symmetries, and "
+                "`symmetry` was changed since; put it back, or train with the other train.symmetric"
+            )
+        return known.error_bound(coverage)
 
     def strangeness(self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None) -> Any:
         """How far inputs are from those of training, (n,), or one number for one sample; arguments as in `predict`.
 
-        1 is the farthest that a validation input was; well above, the input is of another kind (other units, size,
-        smoothness) than what the errors were measured on, and its own may be far larger. That it is small proves
-        nothing: a few numbers of each channel are looked at, not the fields themselves.
+        1 is the farthest that a validation input was; well above, the input is of another kind (other units, size, on
+        grids smoothness too) than what the errors were measured on, and its own may be far larger. That it is small
+        proves nothing: a few numbers of each channel are looked at, not the fields themselves.
         """
         asked = self._given(x, coords, mask)
         found = self._experienced().strangeness(asked.fields, asked.coords, asked.inside)
@@ -144,8 +151,9 @@ class Surrogate:
     def _experienced(self) -> Experience:
         if self.experience is None:
             raise SpecError(
-                "this operator knows nothing of its errors: it was trained without validation samples, by other means, "
-                "or by an earlier version; train it again with hofno.fit or hofno train"
+                "this operator knows nothing of its errors: it was trained by other means or by an earlier version; "
+                "train it again, or with the data at hand: from hofno.train.experience import gain_experience; "
+                "operator.experience = gain_experience(operator, data, selected=False)"
             )
         return self.experience
 

@@ -14,11 +14,15 @@ from torch import Tensor
 
 from hofno.data.experience import SHRUNK, Experience, cells_of, distance, numbers_of, whitened
 from hofno.errors import SpecError
+from hofno.geometry import Grid
+
+FACTS = (torch.tensor(1.0), torch.tensor(0.0), torch.tensor(0.0))
+"""Of single samples, with weights that were not chosen, and one pass."""
 
 
 def experience(errors: Tensor) -> Experience:
     one = torch.ones(1, dtype=torch.float64)
-    return Experience(errors.double().sort().values, one, one, one, one, one[None], one, torch.tensor(0.0))
+    return Experience(errors.double().sort().values, one, one, one, one, one[None], one, *FACTS)
 
 
 @settings(max_examples=50, deadline=None)
@@ -64,11 +68,11 @@ def fields(count: int, shape: tuple[int, ...] = (32, 24), seed: int = 0) -> Tens
 
 def strangeness(x: Tensor, train: Tensor, valid: Tensor) -> Tensor:
     mean, deviation = train.mean((0, *range(2, train.ndim))), train.std((0, *range(2, train.ndim)))
-    cells = cells_of(tuple(train.shape[2:]))
+    cells = cells_of(Grid(shape=tuple(train.shape[2:]), periodic=True))
     numbers = (numbers_of(part, None, None, mean, deviation, cells) for part in (train, valid))
-    centre, whitening = whitened(next(numbers))
+    centre, whitening = whitened(first := next(numbers), torch.zeros(first.shape[1], dtype=torch.bool))
     scores = distance(next(numbers), centre, whitening).sort().values
-    return Experience(scores, scores, mean, deviation, centre, whitening, cells, torch.tensor(0.0)).strangeness(x)
+    return Experience(scores, scores, mean, deviation, centre, whitening, cells, *FACTS).strangeness(x)
 
 
 @pytest.mark.parametrize("shape", [(48,), (32, 24), (12, 8, 10)])
@@ -82,19 +86,22 @@ def test_fields_of_the_same_kind_are_not_strange_and_others_are(shape: tuple[int
     assert strangeness(torch.full_like(new[:1], 1e300), train, valid).isfinite().all()
 
 
-def test_the_same_fields_on_a_finer_grid_are_not_strange() -> None:
+def test_the_same_fields_on_other_grids_are_not_strange() -> None:
     train, valid = fields(200), fields(100, seed=1)
-    finer = strangeness(fields(100, (64, 48), 2), train, valid)
-    assert float((finer > 1.5).double().mean()) <= 0.01
+    for shape in ((64, 48), (16, 12)):
+        other = strangeness(fields(100, shape, 2), train, valid)
+        assert float((other > 1.5).double().mean()) <= 0.01
 
 
 def test_whitened_numbers_are_uncorrelated() -> None:
     rng = np.random.default_rng(0)
     numbers = torch.from_numpy(rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + 5)
-    centre, whitening = whitened(numbers)
+    centre, whitening = whitened(numbers, torch.zeros(4, dtype=torch.bool))
     found = torch.cov(((numbers - centre) @ whitening).T)
     assert float((found - torch.diag(found.diagonal())).abs().max()) < 1e-9
     assert float(found.diagonal().max()) <= 500 / 499 / (1 - SHRUNK)
+    alike = whitened(torch.ones(50, 2, dtype=torch.float64), torch.tensor([True, False]))[1]
+    torch.testing.assert_close(alike.square().sum(1).sqrt(), torch.tensor([10.0, 100.0], dtype=torch.float64))
     assert float(found.diagonal().min()) > 0.5
 
 
@@ -102,6 +109,6 @@ def test_points_that_are_not_there_do_not_count() -> None:
     x, coords = torch.rand(3, 1, 20), torch.rand(3, 2, 20)
     inside = torch.arange(20) < 12
     ones = torch.ones(3, dtype=torch.float64)
-    whole = numbers_of(x[..., :12], coords[..., :12], None, 0 * ones, ones, ones)
+    whole = numbers_of(x[..., :12], coords[..., :12], None, 0 * ones, ones, ones[:0])
     x[..., 12:], coords[..., 12:] = 1e6, -1e6
-    torch.testing.assert_close(numbers_of(x, coords, inside.expand(3, 20), 0 * ones, ones, ones), whole)
+    torch.testing.assert_close(numbers_of(x, coords, inside.expand(3, 20), 0 * ones, ones, ones[:0]), whole)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 import torch
 
 import hofno
+import hofno.problems.symmetry
+from hofno.cli.expect import what_to_expect
 from hofno.data.dataset import Dataset
 from hofno.errors import CheckpointError, SpecError
 from hofno.evaluation.score import kept_bound, score
 from hofno.surrogate import Surrogate
+from hofno.train.experience import gain_experience
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,7 @@ def test_a_run_that_chose_its_weights_says_so(waves: Dataset) -> None:
         known = fit(waves, select=select).surrogate.experience
         assert known is not None
         assert float(known.selected) == expected
+        assert float(known.together) == 1
 
 
 def test_operators_that_know_nothing_of_their_errors(waves: Dataset) -> None:
@@ -81,3 +86,59 @@ def test_at_points_places_count_too() -> None:
     operator = hofno.fit(model, data, epochs=1, progress=False).surrogate
     same, other = operator.strangeness(None, coords[:5]), operator.strangeness(None, [4 * c for c in coords[:5]])
     assert same.max() < 2 < other.min()
+
+
+def test_bounds_of_other_predictions_are_refused(waves: Dataset) -> None:
+    """The errors are of one pass, or of means over symmetries."""
+    operator = fit(waves).surrogate
+    operator.symmetry = hofno.problems.symmetry.mirror(0, axes=1)
+    with pytest.raises(SpecError, match="measured without a mean over symmetries"):
+        operator.error_bound()
+    assert kept_bound(operator, score(operator, waves.test)) == {}
+
+
+def test_predictions_without_a_size_have_no_bound(waves: Dataset) -> None:
+    operator = fit(waves).surrogate
+    with torch.no_grad():
+        next(operator.model.parameters()).fill_(1e30)
+    operator.experience = gain_experience(operator, waves, selected=False)
+    assert operator.error_bound(0.5) == math.inf
+    assert kept_bound(operator, score(operator, waves.test)) == {}
+    assert what_to_expect(operator, waves.test.x, None, steps=None) == [
+        "no error can be expected: many predictions of the validation samples have no size"
+    ]
+
+
+def test_windows_of_all_times_are_known_inputs() -> None:
+    """Waves that grow in time: the last frames are like those of training, if not like the first ones."""
+    rng = np.random.default_rng(0)
+    waves = np.cos(2 * np.pi * (np.arange(16) / 16 + rng.uniform(size=(60, 1, 1))))
+    frames = waves * 1.5 ** np.arange(8)[:, None]  # (n, times, points)
+    data = hofno.from_trajectories(frames, history=2, split=(0.5, 0.25, 0.25))
+    model = hofno.HOFNO(in_channels=2, out_channels=1, modes=(3,), width=4, depth=1, order=1)
+    operator = hofno.fit(model, data, epochs=1, progress=False).surrogate
+    assert max(operator.strangeness(frames[-9:, start : start + 2]).max() for start in range(6)) < 1.5
+    assert operator.strangeness(100 * frames[-9:, :2]).min() > 1.5
+    said = what_to_expect(operator, frames[-9:, :2], None, steps=3)
+    assert "all 6 frames together" in said[0]
+    assert "nothing is known of 3 frames" in said[0]
+    assert "nothing is known" not in what_to_expect(operator, frames[-9:, :2], None, steps=None)[0]
+
+
+def test_coordinates_on_a_finer_mesh_are_not_strange() -> None:
+    rng = np.random.default_rng(0)
+
+    def fields(points: int) -> tuple[np.ndarray, np.ndarray]:
+        places = np.stack(np.meshgrid(*[np.linspace(0, 1, points)] * 2, indexing="ij"))
+        phases, sizes = rng.uniform(size=(60, 9, 1, 1)), rng.normal(size=(60, 9, 1, 1))
+        waves = np.tensordot([(i, j) for i in range(3) for j in range(3)], places, 1)
+        return (sizes * np.cos(2 * np.pi * (waves + phases))).sum(1)[:, None], places
+
+    x, places = fields(16)
+    data = hofno.from_arrays(x, x**2, coords=places, split=(0.5, 0.3, 0.2))
+    model = hofno.HOFNO(in_channels=3, out_channels=1, modes=(3, 3), width=4, depth=1)
+    operator = hofno.fit(model, data, epochs=1, progress=False).surrogate
+    for points in (12, 32):
+        assert operator.strangeness(*fields(points)).max() < 1.5
+    finer, places = fields(32)
+    assert operator.strangeness(finer, 3 * places).min() > 1.5

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hofno.data.experience import Experience
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.geometry import Points
 from hofno.surrogate import Surrogate
@@ -19,12 +20,13 @@ NAMED = 5
 
 def what_to_expect(operator: Surrogate, x: Any, coords: Any, *, steps: int | None) -> list[str]:
     """Lines on the error of predictions from these inputs; none where the operator knows nothing of its errors."""
-    if operator.experience is None:
+    known = operator.experience
+    if known is None or len(known.errors) < LEAST_KNOWN:
         return []
     strange = np.atleast_1d(operator.strangeness(x, coords))
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
-    if len(wrong) < len(strange) and len(operator.experience.errors) >= LEAST_KNOWN:
-        lines.append(_bound(operator, tuple(np.shape(coords if x is None else x)), steps))
+    if len(wrong) < len(strange):
+        lines.append(_bound(operator, known, tuple(np.shape(coords if x is None else x)), steps))
     if len(wrong) > 0:
         order = wrong[np.argsort(-strange[wrong])]
         named = ", ".join(f"{index} ({strange[index]:.3g})" for index in order[:NAMED])
@@ -36,20 +38,24 @@ def what_to_expect(operator: Surrogate, x: Any, coords: Any, *, steps: int | Non
     return lines
 
 
-def _bound(operator: Surrogate, shape: tuple[int, ...], steps: int | None) -> str:
-    known = operator.experience
-    assert known is not None
+def _bound(operator: Surrogate, known: Experience, shape: tuple[int, ...], steps: int | None) -> str:
+    """The error that most predictions stay below, and for what it does not hold."""
+    bound, together, horizon = operator.error_bound(COVERAGE), int(known.together), None
+    if not math.isfinite(bound):
+        return "no error can be expected: many predictions of the validation samples have no size"
+    kind = "samples" if together == 1 else f"blocks of {together} samples, each as one"
+    if operator.rollout is not None:
+        horizon = operator.rollout.horizon
+        kind = f"{kind}, all {horizon} frames together"
     told = (
-        f"relative L2 error expected: at most {known.error_bound(COVERAGE):.3g} for {COVERAGE:.0%} of inputs like "
-        f"those of validation ({len(known.errors)} samples)"
+        f"relative L2 error expected: at most {bound:.3g} for {COVERAGE:.0%} of inputs like those of validation "
+        f"({len(known.errors)} {kind})"
     )
     but = []
     if known.selected:
-        but.append("the weights were chosen by these samples, so a little more")
-    if operator.rollout is not None and steps is not None and steps > operator.rollout.horizon:
-        but.append(f"up to {operator.rollout.horizon} steps, not to {steps}")
+        but.append("the weights were chosen by these samples, so a little more often above it")
+    if horizon is not None and steps not in (None, horizon):
+        but.append(f"nothing is known of {steps} frames")
     if not isinstance(operator.grid, Points) and tuple(shape[-len(operator.grid.shape) :]) != operator.grid.shape:
         but.append(f"on the {' x '.join(map(str, operator.grid.shape))} points of training, not on those given")
-    if not math.isfinite(known.error_bound(COVERAGE)):
-        but.append("some validation predictions are not finite")
     return "; ".join([told, *but])

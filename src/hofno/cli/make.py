@@ -92,7 +92,7 @@ def run(
     settings: Settings = None,
     workers: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Runs trained at the same time, each in its own process, GPU by GPU."),
+        typer.Option(min=1, metavar="N", help="Runs trained at the same time, spread over the GPUs there are."),
     ] = 1,
     only: Annotated[
         list[str] | None,

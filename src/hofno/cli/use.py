@@ -82,6 +82,8 @@ def evaluate(
         typer.echo(
             f"bound for {bound['coverage']:.0%} of all samples, by {bound['validation_samples']} validation errors: "
             f"{bound['rel_l2']:.4g}; {bound['kept']:.0%} of these test samples stay below it"
+            + "; the weights were chosen by the same validation samples"
+            * bool(bound["selected"])
         )
     typer.echo(note)
 

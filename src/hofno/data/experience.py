@@ -3,8 +3,8 @@ r"""What a trained operator knows of its own errors: those of validation samples
 The bound is conformal: of n validation errors the k-th smallest, k = ceil((n + 1) p), is not exceeded by the error of
 another sample that is drawn as they were with probability p at least, whatever the network and the data. It says
 nothing about other samples; whether an input is like those of training is another question, and `strangeness` answers
-it by a few numbers of each input channel: mean, deviation, extremes, and of means over cells of the grid, which hardly
-depend on the resolution, how much neighbours differ and how much is left in larger blocks.
+it by a few numbers of each input channel: mean, deviation, extremes, and on a grid, of means over its cells, which
+hardly depend on the resolution, how much neighbours differ and how much is left in larger blocks.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hofno.errors import CheckpointError, SpecError
+from hofno.geometry import Geometry, Points, Surface
 
 CELLS = 32
 """Along an axis at most; a grid of fewer points has that many."""
@@ -27,7 +28,16 @@ BLOCKS = (2, 4, 8)
 LEAST_DEVIATION = 0.01
 """Of fields in units of their deviation over all samples; smaller ones count as no deviation."""
 
-SHRUNK = 0.02
+TOLERATED = 0.1
+"""What the numbers of a channel that is the same in all samples, such as coordinates, may change by: grids differ."""
+
+LEAST_UNIT = 0.5
+"""Of strangeness, in deviations: validation inputs may be all alike."""
+
+PART = 2**24
+"""Values of inputs that are looked at together."""
+
+SHRUNK = 0.05
 """Part of the unit matrix in the correlation of numbers: with few samples it is not well known."""
 
 
@@ -35,19 +45,21 @@ SHRUNK = 0.02
 class Experience:
     """Validation errors, and numbers of the training inputs. All are float64 tensors."""
 
-    errors: Tensor  # (n,) ascending: relative L2 of validation samples
+    errors: Tensor  # (n,) ascending: relative L2 of validation samples, infinite where it has no bound
     scores: Tensor  # (v,) ascending: how far their inputs were from those of training
     mean: Tensor  # (c,) of each input channel in training
     deviation: Tensor  # (c,)
     centre: Tensor  # (k,): mean numbers of a training input
     whitening: Tensor  # (k, k)
-    cells: Tensor  # (axes,): cells of the grid
+    cells: Tensor  # (axes,): cells of the grid; none at points and vertices
+    together: Tensor  # (): how many samples an error is of
     selected: Tensor  # (): 1 where the weights were chosen by their validation error, else 0
+    symmetric: Tensor  # (): 1 where the errors are of means over symmetries, else 0
 
     def error_bound(self, coverage: float) -> float:
         """What the relative L2 error of a sample is at most, with this probability; see the module's text."""
         count = len(self.errors)
-        if not 0 < coverage < 1:
+        if not isinstance(coverage, int | float) or not 0 < coverage < 1:
             raise SpecError(f"coverage is the part of all samples that keep the bound, in (0, 1); got {coverage}")
         rank = math.ceil((count + 1) * coverage - 1e-9)
         if rank > count:
@@ -59,8 +71,12 @@ class Experience:
 
     def strangeness(self, x: Tensor, coords: Tensor | None = None, inside: Tensor | None = None) -> Tensor:
         """How far inputs are from those of training, (n,), in units of the farthest validation input."""
-        numbers = numbers_of(x, coords, inside, self.mean, self.deviation, self.cells)
-        return distance(numbers, self.centre, self.whitening) / self.scores[-1].clamp_min(1e-300)
+        found = []
+        for rows in parts_of(len(x), x[0].numel() + (0 if coords is None else coords[0].numel())):
+            places, there = (None if part is None else part[rows] for part in (coords, inside))
+            numbers = numbers_of(x[rows], places, there, self.mean, self.deviation, self.cells)
+            found.append(distance(numbers, self.centre, self.whitening))
+        return torch.cat(found) / self.scores[-1].clamp_min(LEAST_UNIT)
 
     def tensors(self) -> dict[str, Tensor]:
         return {item.name: getattr(self, item.name) for item in fields(self)}
@@ -79,15 +95,22 @@ def channels_of(x: Tensor, coords: Tensor | None) -> Tensor:
     return (x if coords is None else torch.cat((x, coords), 1)).double()
 
 
-def cells_of(shape: tuple[int, ...]) -> Tensor:
-    """How many cells a grid of this shape is looked at in, along each axis."""
+def parts_of(count: int, size: int) -> list[slice]:
+    """All of `count` samples of so many values each, in parts that need little memory."""
+    rows = max(1, PART // max(1, size))
+    return [slice(start, start + rows) for start in range(0, count, rows)]
+
+
+def cells_of(geometry: Geometry) -> Tensor:
+    """How many cells a grid is looked at in, along each axis; none where the order of values says nothing."""
+    shape = () if isinstance(geometry, Points | Surface) else geometry.shape
     return torch.tensor([min(CELLS, points) for points in shape], dtype=torch.float64)
 
 
 def numbers_of(
     x: Tensor, coords: Tensor | None, inside: Tensor | None, mean: Tensor, deviation: Tensor, cells: Tensor
 ) -> Tensor:
-    """A few numbers for each channel of each input, (n, k)."""
+    """A few numbers for each channel of each input, (n, k); NaN where a grid is too coarse to have one."""
     values = channels_of(x, coords)
     flat = ((values.flatten(2) - mean[:, None]) / deviation[:, None]).clamp(-1e6, 1e6)  # (n, c, N)
     there = torch.ones_like(flat[:, :1], dtype=torch.bool) if inside is None else inside[:, None]
@@ -97,10 +120,13 @@ def numbers_of(
     low = flat.masked_fill(~there, math.inf).amin(2)
     high = flat.masked_fill(~there, -math.inf).amax(2)
     numbers = [middle, _log(spread), high - low, high + low]
-    if coords is None:
-        coarse = _means(flat.unflatten(2, values.shape[2:]), [int(count) for count in cells])
-        for axis, count in enumerate(coarse.shape[2:], 2):
-            if count > 1:
+    if len(cells) > 0:
+        counts = [int(count) for count in cells]
+        coarse = _means(flat.unflatten(2, values.shape[2:]), counts)
+        for axis, count in enumerate(counts, 2):
+            if coarse.shape[axis] < count:
+                numbers.append(torch.full_like(middle, math.nan))
+            elif count > 1:
                 numbers.append(_log(coarse.diff(dim=axis).square().flatten(2).mean(2).sqrt()))
         for blocks in BLOCKS:
             numbers.append(_log(_means(coarse, [blocks] * len(cells)).flatten(2).std(2, correction=0)))
@@ -122,15 +148,19 @@ def _means(grid: Tensor, counts: list[int]) -> Tensor:
 
 
 def distance(numbers: Tensor, centre: Tensor, whitening: Tensor) -> Tensor:
-    """Root mean square of the whitened numbers, (n,)."""
-    return ((numbers - centre) @ whitening).square().mean(1).sqrt()
+    """Root mean square of the whitened numbers, (n,); those that are not known count as usual ones."""
+    return ((numbers - centre).nan_to_num(0.0) @ whitening).square().mean(1).sqrt()
 
 
-def whitened(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (k,) of numbers (n, k), and the matrix (k, k) that makes them uncorrelated with deviation one."""
-    centre = numbers.mean(0)
-    deviation = numbers.std(0, correction=0).clamp_min(LEAST_DEVIATION)
+def whitened(numbers: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean (k,) of numbers (n, k), and the matrix (k, k) that makes them uncorrelated with deviation one.
+
+    `alike`, (k,): those of channels that are the same in all samples.
+    """
+    centre, deviation = numbers.mean(0), numbers.std(0, correction=0)
+    deviation = deviation.clamp_min(LEAST_DEVIATION).masked_fill(alike, TOLERATED)
     unit = (numbers - centre) / deviation
-    correlation = (1 - SHRUNK) * unit.T @ unit / len(unit) + SHRUNK * torch.eye(len(centre), dtype=torch.float64)
+    correlation = (1 - SHRUNK) * unit.T @ unit / len(unit)
+    correlation.diagonal().fill_(1.0)  # of those that vary less than is told apart, too
     powers, vectors = torch.linalg.eigh(correlation)
     return centre, vectors / deviation[:, None] / powers.sqrt()

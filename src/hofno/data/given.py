@@ -111,6 +111,8 @@ def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> G
             f"mask (n, N) or none, or one sample without n; got x {None if x is None else tuple(np.shape(x))}, "
             f"coords {tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
         )
+    if inside is not None and not bool(inside.any(1).all()):
+        raise ShapeError("the mask leaves a sample without a single point; leave that sample out")
     if inside is not None:
         places, values = (torch.where(inside[:, None], part, 0.0) for part in (places, values))
     refuse_not_finite(values, "x")

@@ -11,7 +11,7 @@ from torch import Tensor
 from hofno.data.dataset import Split
 from hofno.data.faint import faint, named
 from hofno.errors import ShapeError
-from hofno.evaluation.metrics import known, known_square, mse, rel_l2
+from hofno.evaluation.metrics import UNBOUNDED, known, known_square, mse, rel_l2
 from hofno.evaluation.scales import ByScale
 from hofno.geometry import Points
 from hofno.surrogate import Surrogate, check_batch_size, surrogate_of
@@ -105,15 +105,17 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
 def kept_bound(surrogate: Surrogate, scores: Scores, coverage: float = COVERAGE) -> dict[str, float]:
     """The error that so many samples should not exceed, by those of validation, and the part of these that do not.
 
-    Empty where the operator knows of too few validation samples.
+    Empty where the operator knows of too few validation samples, or of other predictions than it makes now.
     """
     known = surrogate.experience
-    if known is None or len(known.errors) < LEAST_KNOWN:
+    if known is None or len(known.errors) < LEAST_KNOWN or bool(known.symmetric) != (surrogate.symmetry is not None):
         return {}
     bound = known.error_bound(coverage)
-    kept = float((scores.rel_l2 <= bound).double().mean())
+    if bound >= UNBOUNDED:
+        return {}
     counts = {"validation_samples": len(known.errors), "test_samples": len(scores.rel_l2)}
-    return {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts}
+    kept = float((scores.rel_l2 <= bound).double().mean())
+    return {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(known.selected)}
 
 
 def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) -> dict[str, float]:

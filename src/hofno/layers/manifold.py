@@ -7,7 +7,8 @@ one learned number for each of them and channel, or one matrix. Functions and we
 NORM with a linear map before it.
 
 The functions are numbers that the weights belong to: they are kept with them, and never computed anew for a trained
-network, where another machine could find another sign or another rotation of functions with one eigenvalue.
+network, where another machine could find another sign or another rotation of functions with one eigenvalue. A cast of
+the network to 16 bits rounds them with it; autocast does not.
 """
 
 from __future__ import annotations

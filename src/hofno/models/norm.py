@@ -4,8 +4,8 @@ r"""HO-NORM and NORM on a surface: the networks of HO-FNO and FNO with Laplace-B
 
 Outside, fields are channel-first (b, c, vertices); inside, channel-last. All samples are on one triangulated surface,
 closed or with borders, whose functions are computed from its triangles (`hofno.transforms.manifold`) when the network
-is placed there: by `hofno.fit` on that of the data, in a loop of your own by `model.place(surface)`. They are saved
-with the weights.
+is placed there: by `hofno.fit` on that of the data, in a loop of your own by `model.place(surface)`, also before
+`load_state_dict`. They are saved with the weights.
 
 Limits. A network belongs to its surface and triangulation and refuses others: on another one, functions come with
 other signs, rotated among those of one eigenvalue, or in another order, and the weight of each would meet another.

@@ -165,14 +165,16 @@ def expectations(page: Page, runs: Sequence[Mapping[str, Any]]) -> None:
         ]
         for run in runs
     ]
-    first = runs[0]["bound"]
-    coverage, counts = first["coverage"], (first["validation_samples"], first["test_samples"])
-    scatter = math.sqrt(coverage * (1 - coverage) * sum(1 / count for count in counts))
+    coverage = runs[0]["bound"]["coverage"]
+    fewest = [min(run["bound"][key] for run in runs) for key in ("validation_samples", "test_samples")]
+    scatter = math.sqrt(coverage * (1 - coverage) * sum(1 / count for count in fewest))
     page.table(["model", "seed", f"bound for {coverage:.0%}", "test samples within", "validation samples"], cells)
+    chosen = " Weights were chosen by the same samples, so that it is exceeded a little more often."
     page.text(
-        f"The bound is the relative L2 error that {coverage:.0%} of all samples stay below, by the errors of the "
-        "validation samples (split conformal prediction); test samples only count how many do, and with so many of "
-        f"both that share scatters by about {scatter:.0%}. It holds for inputs drawn as these were: "
+        f"The bound is the relative L2 error that {coverage:.0%} of samples should not exceed, by the errors of the "
+        "validation samples (split conformal prediction); test samples only count how many do not, and with "
+        f"{fewest[0]} and {fewest[1]} of them that share scatters by about {scatter:.0%}."
+        f"{chosen * any(run['bound']['selected'] for run in runs)} It holds for inputs drawn as these were: "
         "`load(RUN).error_bound(0.9)` gives it, `load(RUN).strangeness(x)` says which inputs are unlike those of "
         "training."
     )

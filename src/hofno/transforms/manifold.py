@@ -93,15 +93,15 @@ def basis(surface: Surface, count: int) -> tuple[np.ndarray, np.ndarray]:
     """
     vertices = len(surface.vertices)
     check_count(count, vertices)
-    if vertices <= SMALL or 4 * count > vertices:
-        found = dense_basis(surface, count)
-    elif find_spec("scipy") is not None:
+    few = 4 * count <= vertices
+    if vertices > SMALL and few and find_spec("scipy") is not None:
         found = sparse_basis(surface, count)
     elif vertices <= LARGEST_DENSE:
         found = dense_basis(surface, count)
     else:
+        remedy = "install scipy (pip install 'hofno[files]')" if few else f"use functions={vertices // 4} at most"
         raise SpecError(
-            f"the basis of a surface of {vertices} vertices needs scipy; pip install 'hofno[files]', or use a "
+            f"{count} functions of a surface of {vertices} vertices would need all of them at once; {remedy}, or a "
             f"triangulation of at most {LARGEST_DENSE} vertices"
         )
     for array in found:

@@ -103,7 +103,7 @@ class WideBlock(torch.autograd.Function):
             if active is None:
                 grads = wide_hidden.add_mlp_grad(rows_grad, unit2, w_up, up_bias, w_down, scale)
             else:
-                mapped_grad = rows_grad if scale is None else _scaled(y_grad, scale).view(-1, channels)
+                mapped_grad = rows_grad if scale is None else _scaled(rows_grad.view(shape), scale).view(-1, channels)
                 low, down_bias_grad = wide_points.cast_and_sum(mapped_grad, q.dtype)
                 hidden_grad = low @ w_down
                 up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)

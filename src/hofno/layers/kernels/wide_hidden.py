@@ -37,7 +37,9 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 @triton.jit
 def _tanh(x):
-    """To 5e-4 of its value, in one instruction."""
+    """To 5e-4 of its value, in one instruction, which the interpreter has not."""
+    if INTERPRETED:
+        return 1.0 - 2.0 / (tl.exp2(2.885390081777927 * x) + 1.0)
     return tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
