@@ -136,7 +136,7 @@ def test_what_it_cannot_be_or_take_is_refused() -> None:
             conv(wrong)
     with pytest.raises(ShapeError, match="1 to 20 basis functions; got functions=21"):
         layer(functions=21)
-    with pytest.raises(SpecError, match="factors on a surface are pointwise"):
+    with pytest.raises(SpecError, match="factors on spheres and surfaces are pointwise"):
         layer(factors="spectral")
     with pytest.raises(SpecError, match="weights must be one of"):
         layer(weights="none")

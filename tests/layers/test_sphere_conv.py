@@ -116,7 +116,7 @@ def test_what_it_cannot_take_is_refused() -> None:
         conv(torch.zeros(1, 3, 8, 9))
     with pytest.raises(ShapeError, match="degrees=5 needs at least 5 rows and 9 columns"):
         conv(torch.zeros(1, 4, 9, 3))
-    with pytest.raises(SpecError, match="factors on the sphere are pointwise"):
+    with pytest.raises(SpecError, match="factors on spheres and surfaces are pointwise"):
         HigherOrderSphericalConv(3, 5, factors="spectral")
     for wrong in ({"width": 0}, {"degrees": 0}, {"order": 0}):
         with pytest.raises(SpecError, match="must be at least 1; got 0"):

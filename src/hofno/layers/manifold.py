@@ -18,12 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
-from hofno.geometry import choose
-from hofno.layers.factors import FactorKind, parse_factors, pointwise_factors
+from hofno.layers.eigen import EigenfunctionConv
 from hofno.layers.fields import at_least
-from hofno.layers.precision import full_precision, wide
-from hofno.layers.spectral import WEIGHTS
-from hofno.layers.sphere import DegreeFilter
 from hofno.surface import Surface
 from hofno.transforms import manifold
 
@@ -90,7 +86,7 @@ class SurfaceBasis(nn.Module):
         return self.functions, self.areas, self.positions
 
 
-class HigherOrderSurfaceConv(nn.Module):
+class HigherOrderSurfaceConv(EigenfunctionConv):
     """Order-m spectral convolution of channel-last fields on a surface, (b, vertices, width) -> the same.
 
     Args:
@@ -101,21 +97,11 @@ class HigherOrderSurfaceConv(nn.Module):
         weights: "depthwise" (a number per function and channel) or "dense" (a matrix per function).
     """
 
-    dealias = False  # the product is evaluated at the vertices
-
     def __init__(
         self, width: int, basis: SurfaceBasis, order: int = 2, *, factors: str = "dense", weights: str = "depthwise"
     ) -> None:
-        super().__init__()
-        at_least(1, width=width, order=order)
-        choose(weights, WEIGHTS, "weights")
-        self.width, self.order = width, order
+        super().__init__(width, basis.count, order, factors, weights)
         self._shared = (basis,)  # in a tuple: a module of the network that holds it, and saved once
-        self.kind: FactorKind = parse_factors(factors)
-        if self.kind.name == "spectral":
-            raise SpecError("factors on a surface are pointwise; got factors='spectral'; use 'dense' or another kind")
-        self.factors = pointwise_factors(self.kind, width, order)
-        self.filter = DegreeFilter(width, basis.count, weights, 1.0 / width)
 
     @property
     def basis(self) -> SurfaceBasis:
@@ -124,24 +110,12 @@ class HigherOrderSurfaceConv(nn.Module):
     def extra_repr(self) -> str:
         return f"width={self.width}, functions={self.basis.count}, order={self.order}, factors={self.kind.name}"
 
-    def forward(self, v: Tensor, add: Tensor | None = None) -> Tensor:
-        """Apply the layer; `add`, of the shape of the result, is added to it in the same pass."""
-        if not torch.compiler.is_compiling():
-            self.check(v)
-        return self.convolve_product(self.factors(v), add)
+    def coefficients(self, fields: Tensor) -> Tensor:
+        functions, areas, _ = (part.to(fields.dtype) for part in self.basis.placed())
+        return manifold.forward(fields, functions, areas)
 
-    def convolve_product(self, z: Tensor, add: Tensor | None = None) -> Tensor:
-        """Convolve a product of factors that has been evaluated already; transforms are in float32 or better."""
-        with full_precision(z):
-            fields = wide(z)
-            functions, areas, _ = (part.to(fields.dtype) for part in self.basis.placed())
-            spectrum = self.filter(manifold.forward(fields, functions, areas))
-            residual = add if add is not None and add.dtype == spectrum.dtype else None
-            out = manifold.inverse(spectrum, functions, residual)
-        if residual is not None:
-            return out
-        out = out.to(z.dtype)
-        return out if add is None else out + add
+    def fields(self, spectrum: Tensor, like: Tensor, add: Tensor | None) -> Tensor:
+        return manifold.inverse(spectrum, self.basis.placed()[0].to(spectrum.dtype), add)
 
     def check(self, v: Tensor) -> None:
         """Refuse a field this layer cannot take."""

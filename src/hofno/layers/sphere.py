@@ -11,37 +11,16 @@ resolves the product. Order 1 is the convolution of the SFNO with a linear map b
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import ShapeError
 from hofno.geometry import NODES, Nodes, choose
-from hofno.layers.factors import FactorKind, parse_factors, pointwise_factors
+from hofno.layers.eigen import EigenfunctionConv
 from hofno.layers.fields import at_least
-from hofno.layers.precision import full_precision, wide
-from hofno.layers.spectral import WEIGHTS
 from hofno.transforms import sphere
 
 
-class DegreeFilter(nn.Module):
-    """One real number for every degree and channel ("depthwise"), or one real matrix for every degree ("dense").
-
-    On other surfaces than the sphere, for every function of the basis.
-    """
-
-    def __init__(self, channels: int, degrees: int, weights: str, scale: float) -> None:
-        super().__init__()
-        self.dense = weights == "dense"
-        shape = (degrees, channels, channels) if self.dense else (degrees, channels)
-        self.weight = nn.Parameter(scale * torch.randn(shape))
-
-    def forward(self, spectrum: Tensor) -> Tensor:
-        """(b, 2, M, L, c) -> (b, 2, M, L, c), or without the axes between b and L."""
-        weight = self.weight.to(spectrum.dtype)
-        return torch.einsum("b...lc,lco->b...lo", spectrum, weight) if self.dense else spectrum * weight
-
-
-class HigherOrderSphericalConv(nn.Module):
+class HigherOrderSphericalConv(EigenfunctionConv):
     """Order-m spectral convolution of channel-last fields on the sphere, (b, rows, columns, width) -> the same.
 
     Args:
@@ -54,8 +33,6 @@ class HigherOrderSphericalConv(nn.Module):
         nodes: where the rows are, "equiangular" or "gauss", see `hofno.geometry.Sphere`.
     """
 
-    dealias = False  # the product is evaluated on the grid that is given
-
     def __init__(
         self,
         width: int,
@@ -66,37 +43,20 @@ class HigherOrderSphericalConv(nn.Module):
         weights: str = "depthwise",
         nodes: Nodes = "equiangular",
     ) -> None:
-        super().__init__()
-        at_least(1, width=width, degrees=degrees, order=order)
-        choose(weights, WEIGHTS, "weights")
+        at_least(1, degrees=degrees)
         choose(nodes, NODES, "nodes")
-        self.width, self.degrees, self.order = width, degrees, order
+        super().__init__(width, degrees, order, factors, weights)
+        self.degrees = degrees
         self.nodes: Nodes = nodes
-        self.kind: FactorKind = parse_factors(factors)
-        if self.kind.name == "spectral":
-            raise SpecError("factors on the sphere are pointwise; got factors='spectral'; use 'dense' or another kind")
-        self.factors = pointwise_factors(self.kind, width, order)
-        self.filter = DegreeFilter(width, degrees, weights, 1.0 / width)
 
     def extra_repr(self) -> str:
         return f"width={self.width}, degrees={self.degrees}, order={self.order}, factors={self.kind.name}"
 
-    def forward(self, v: Tensor, add: Tensor | None = None) -> Tensor:
-        """Apply the layer; `add`, of the shape of the result, is added to it in the same pass."""
-        if not torch.compiler.is_compiling():
-            self.check(v)
-        return self.convolve_product(self.factors(v), add)
+    def coefficients(self, fields: Tensor) -> Tensor:
+        return sphere.forward(fields, self.degrees, self.nodes)  # (b, 2, M, L, c)
 
-    def convolve_product(self, z: Tensor, add: Tensor | None = None) -> Tensor:
-        """Convolve a product of factors that has been evaluated already; transforms are in float32 or better."""
-        with full_precision(z):
-            spectrum = self.filter(sphere.forward(wide(z), self.degrees, self.nodes))
-            residual = add if add is not None and add.dtype == spectrum.dtype else None
-            out = sphere.inverse(spectrum, z.shape[1], z.shape[2], self.nodes, add=residual)
-        if residual is not None:
-            return out
-        out = out.to(z.dtype)
-        return out if add is None else out + add
+    def fields(self, spectrum: Tensor, like: Tensor, add: Tensor | None) -> Tensor:
+        return sphere.inverse(spectrum, like.shape[1], like.shape[2], self.nodes, add=add)
 
     def check(self, v: Tensor) -> None:
         """Refuse a field this layer cannot take, and degrees its grid cannot hold."""
