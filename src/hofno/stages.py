@@ -314,7 +314,7 @@ def check_resolutions(spec: Spec, surrogate: Surrogate, resolutions: Sequence[in
                 f"problem {spec.data.problem!r} has rows and columns in place of a resolution, and is solved again for "
                 "others: hofno evaluate RUN --set data.rows=ROWS --set data.columns=COLUMNS"
             )
-        have = ", ".join(k for k, v in PROBLEMS.items() if "resolution" in v.model_fields and k != "surface_poisson")
+        have = ", ".join(k for k, v in PROBLEMS.items() if "resolution" in v.model_fields and v.has_other_grids)
         raise SpecError(f"the grid of problem {spec.data.problem!r} is fixed; runs on other grids are for: {have}")
     own = surrogate.grid.shape[0]
     for resolution in resolutions:

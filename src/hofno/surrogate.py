@@ -130,7 +130,7 @@ class Surrogate:
         have no size. It says nothing about other inputs: ask `strangeness`.
         """
         known = self._experienced()
-        if bool(known.symmetric) != (self.symmetry is not None):
+        if not known.is_of(self.symmetry):
             raise SpecError(
                 f"the errors were measured {'with' if known.symmetric else 'without'} a mean over symmetries, and "
                 "`symmetry` was changed since; put it back, or train with the other train.symmetric"
@@ -145,8 +145,7 @@ class Surrogate:
         proves nothing: a few numbers of each channel are looked at, not the fields themselves.
         """
         asked = self._given(x, coords, mask)
-        found = self._experienced().strangeness(asked.fields, asked.coords, asked.inside)
-        return float(found[0]) if asked.single else found if isinstance(asked.like, Tensor) else found.numpy()
+        return asked.numbers(self._experienced().strangeness(asked.fields, asked.coords, asked.inside))
 
     def _experienced(self) -> Experience:
         if self.experience is None:

@@ -82,15 +82,17 @@ def share(
 @contextmanager
 def _seeing(gpu: str | None) -> Iterator[None]:
     """Processes that are started in here see this GPU alone; all of them if it is None."""
+    if gpu is None:
+        yield
+        return
     before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if gpu is not None:
-        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     try:
         yield
     finally:
-        if gpu is not None:
-            os.environ.pop("CUDA_VISIBLE_DEVICES")
-        if before is not None:
+        if before is None:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+        else:
             os.environ["CUDA_VISIBLE_DEVICES"] = before
 
 

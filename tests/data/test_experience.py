@@ -70,7 +70,7 @@ def strangeness(x: Tensor, train: Tensor, valid: Tensor) -> Tensor:
     mean, deviation = train.mean((0, *range(2, train.ndim))), train.std((0, *range(2, train.ndim)))
     cells = cells_of(Grid(shape=tuple(train.shape[2:]), periodic=True))
     numbers = (numbers_of(part, None, None, mean, deviation, cells) for part in (train, valid))
-    centre, whitening = whitened(first := next(numbers), torch.zeros(first.shape[1], dtype=torch.bool))
+    centre, whitening = whitened(next(numbers), train.shape[1])
     scores = distance(next(numbers), centre, whitening).sort().values
     return Experience(scores, scores, mean, deviation, centre, whitening, cells, *FACTS).strangeness(x)
 
@@ -96,12 +96,14 @@ def test_the_same_fields_on_other_grids_are_not_strange() -> None:
 def test_whitened_numbers_are_uncorrelated() -> None:
     rng = np.random.default_rng(0)
     numbers = torch.from_numpy(rng.normal(size=(500, 4)) @ rng.normal(size=(4, 4)) + 5)
-    centre, whitening = whitened(numbers, torch.zeros(4, dtype=torch.bool))
+    centre, whitening = whitened(numbers, 4)
     found = torch.cov(((numbers - centre) @ whitening).T)
     assert float((found - torch.diag(found.diagonal())).abs().max()) < 1e-9
     assert float(found.diagonal().max()) <= 500 / 499 / (1 - SHRUNK)
-    alike = whitened(torch.ones(50, 2, dtype=torch.float64), torch.tensor([True, False]))[1]
-    torch.testing.assert_close(alike.square().sum(1).sqrt(), torch.tensor([10.0, 100.0], dtype=torch.float64))
+    two = torch.ones(50, 4, dtype=torch.float64)  # two numbers of two channels, of which the second varies in one
+    two[0, 3] = 1.1
+    sizes = whitened(two, 2)[1].square().sum(1).sqrt()
+    torch.testing.assert_close(sizes[:3], torch.tensor([10.0, 100.0, 10.0], dtype=torch.float64))
     assert float(found.diagonal().min()) > 0.5
 
 

@@ -62,11 +62,12 @@ def evaluate(
     data = stages.make_test_data(changed, progress_on(choose_show(True)))
     if changed.run_hash == spec.run_hash:
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
-        means, note = record["metrics"], f"written to {run / 'evaluation.json'}"
+        means, bound, note = record["metrics"], record.get("bound"), f"written to {run / 'evaluation.json'}"
     else:
         scores = score(surrogate, data.test)
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
-        means, note = scores.means(), f"other {other} than the run's own: nothing is written"
+        means, bound = scores.means(), kept_bound(surrogate, scores)
+        note = f"other {other} than the run's own: nothing is written"
     rows = []
     for name, mean in means.items():
         values = getattr(scores, name, None)
@@ -78,7 +79,7 @@ def evaluate(
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
     worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
     typer.echo(f"worst samples by rel_l2: {worst}")
-    if bound := kept_bound(surrogate, scores):
+    if bound:
         typer.echo(
             f"bound for {bound['coverage']:.0%} of all samples, by {bound['validation_samples']} validation errors: "
             f"{bound['rel_l2']:.4g}; {bound['kept']:.0%} of these test samples stay below it"

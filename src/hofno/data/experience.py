@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from hofno.data.ondisk import ranges
 from hofno.errors import CheckpointError, SpecError
 from hofno.geometry import Geometry, Points, Surface
 
@@ -28,14 +29,12 @@ BLOCKS = (2, 4, 8)
 LEAST_DEVIATION = 0.01
 """Of fields in units of their deviation over all samples; smaller ones count as no deviation."""
 
-TOLERATED = 0.1
-"""What the numbers of a channel that is the same in all samples, such as coordinates, may change by: grids differ."""
+ALIKE, TOLERATED = 1e-6, 0.1
+"""Numbers of a channel that is the same in all samples, such as coordinates, vary less than the first; they may change
+by the second, since grids differ."""
 
 LEAST_UNIT = 0.5
 """Of strangeness, in deviations: validation inputs may be all alike."""
-
-PART = 2**24
-"""Values of inputs that are looked at together."""
 
 SHRUNK = 0.05
 """Part of the unit matrix in the correlation of numbers: with few samples it is not well known."""
@@ -69,10 +68,14 @@ class Experience:
             )
         return float(self.errors[rank - 1])
 
+    def is_of(self, symmetry: object | None) -> bool:
+        """Whether the errors are those of predictions by this symmetry, or by none."""
+        return bool(self.symmetric) == (symmetry is not None)
+
     def strangeness(self, x: Tensor, coords: Tensor | None = None, inside: Tensor | None = None) -> Tensor:
         """How far inputs are from those of training, (n,), in units of the farthest validation input."""
         found = []
-        for rows in parts_of(len(x), x[0].numel() + (0 if coords is None else coords[0].numel())):
+        for rows in ranges(x.shape if coords is None else (len(x), x[0].numel() + coords[0].numel())):
             places, there = (None if part is None else part[rows] for part in (coords, inside))
             numbers = numbers_of(x[rows], places, there, self.mean, self.deviation, self.cells)
             found.append(distance(numbers, self.centre, self.whitening))
@@ -93,12 +96,6 @@ def saved_experience(tensors: dict[str, Tensor], where: object) -> Experience:
 def channels_of(x: Tensor, coords: Tensor | None) -> Tensor:
     """Fields (n, c, *grid) in float64; at points, their places are channels too."""
     return (x if coords is None else torch.cat((x, coords), 1)).double()
-
-
-def parts_of(count: int, size: int) -> list[slice]:
-    """All of `count` samples of so many values each, in parts that need little memory."""
-    rows = max(1, PART // max(1, size))
-    return [slice(start, start + rows) for start in range(0, count, rows)]
 
 
 def cells_of(geometry: Geometry) -> Tensor:
@@ -152,12 +149,13 @@ def distance(numbers: Tensor, centre: Tensor, whitening: Tensor) -> Tensor:
     return ((numbers - centre).nan_to_num(0.0) @ whitening).square().mean(1).sqrt()
 
 
-def whitened(numbers: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean (k,) of numbers (n, k), and the matrix (k, k) that makes them uncorrelated with deviation one.
+def whitened(numbers: Tensor, channels: int) -> tuple[Tensor, Tensor]:
+    """Mean (k,) of numbers (n, k) of so many channels, and the matrix (k, k) that makes them uncorrelated, of size 1.
 
-    `alike`, (k,): those of channels that are the same in all samples.
+    A channel whose numbers are all the same in all samples is taken for one that is the same itself.
     """
     centre, deviation = numbers.mean(0), numbers.std(0, correction=0)
+    alike = (deviation.view(-1, channels) < ALIKE).all(0).repeat(len(centre) // channels)
     deviation = deviation.clamp_min(LEAST_DEVIATION).masked_fill(alike, TOLERATED)
     unit = (numbers - centre) / deviation
     correlation = (1 - SHRUNK) * unit.T @ unit / len(unit)

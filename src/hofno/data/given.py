@@ -40,6 +40,10 @@ class Given:
         values = values.unflatten(1, (-1, fields)) if self.by_field else values
         return _like(values[0] if self.single else values, self.like)
 
+    def numbers(self, values: Tensor) -> Any:
+        """One number for each sample, (n,); that number where one sample was given."""
+        return float(values[0]) if self.single else _like(values, self.like)
+
 
 def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout: Rollout | None) -> Given:
     """What an operator of so many input channels on this geometry was given; what does not fit is refused."""
@@ -48,8 +52,7 @@ def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout
     if mask is not None or (coords is not None and not isinstance(grid, Mesh)):
         raise SpecError(f"the model was trained on a {kind_of(grid)}; leave coords and mask out")
     values, axes = _with_coords(x, coords, len(grid.shape)), len(grid.shape)
-    by_field = rollout is not None and rollout.fields > 1 and values.ndim == axes + 3
-    by_field = by_field and tuple(values.shape[1:3]) == (rollout.history, rollout.fields)  # pyright: ignore[reportOptionalMemberAccess]
+    by_field = _is_by_field(values, axes, rollout)
     values = values.flatten(1, 2) if by_field else values
     single = values.ndim == axes + 1
     batch = values[None] if single else values
@@ -62,6 +65,13 @@ def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout
         raise ShapeError(f"expected at least one sample and one point; got shape {tuple(values.shape)}")
     refuse_not_finite(batch, "x")
     return Given(batch, coords if x is None else x, single=single, by_field=by_field)
+
+
+def _is_by_field(values: Tensor, axes: int, rollout: Rollout | None) -> bool:
+    """Whether frames of several fields come with an axis for these: (n, history, fields, *grid)."""
+    if rollout is None or rollout.fields == 1 or values.ndim != axes + 3:
+        return False
+    return tuple(values.shape[1:3]) == (rollout.history, rollout.fields)
 
 
 def _with_coords(x: object | None, coords: object | None, axes: int) -> Tensor:

@@ -108,7 +108,7 @@ def kept_bound(surrogate: Surrogate, scores: Scores, coverage: float = COVERAGE)
     Empty where the operator knows of too few validation samples, or of other predictions than it makes now.
     """
     known = surrogate.experience
-    if known is None or len(known.errors) < LEAST_KNOWN or bool(known.symmetric) != (surrogate.symmetry is not None):
+    if known is None or len(known.errors) < LEAST_KNOWN or not known.is_of(surrogate.symmetry):
         return {}
     bound = known.error_bound(coverage)
     if bound >= UNBOUNDED:

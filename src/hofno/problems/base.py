@@ -72,6 +72,8 @@ class Problem(BaseModel):
     card: ClassVar[str]
     vorticity: ClassVar[bool] = False
     """Whether the frames are vorticity of a plane flow, so that their spectrum has an energy."""
+    has_other_grids: ClassVar[bool] = True
+    """Whether networks that were trained at one resolution can be tried at others."""
     strided: ClassVar[bool] = False
     """Whether samples are strided values of those at resolution=solver_resolution, so that one solution gives all."""
 

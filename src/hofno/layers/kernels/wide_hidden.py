@@ -204,20 +204,21 @@ def add_mlp_grad(
     unit_grad, low = torch.empty_like(unit), torch.empty_like(unit)
     active, hidden_grad = unit.new_empty(count, hidden), unit.new_empty(count, hidden)
     down_bias_grad, up_bias_grad = y_grad.new_empty(programs, channels), y_grad.new_empty(programs, hidden)
+    numbers, *counts = _samples(scale, y_grad)
     _add_mlp_grad_kernel[(programs,)](
         _tiles(y_grad, GRAD_POINTS, channels),
         _tiles(unit, GRAD_POINTS, channels),
         _tiles(up, CHUNK, channels),
         up_bias,
         _tiles(down, CHUNK, channels),
-        _samples(scale, y_grad)[0],
+        numbers,
         _tiles(unit_grad, GRAD_POINTS, channels),
         _tiles(low, GRAD_POINTS, channels),
         _tiles(active, GRAD_POINTS, CHUNK),
         _tiles(hidden_grad, GRAD_POINTS, CHUNK),
         down_bias_grad,
         up_bias_grad,
-        *_samples(scale, y_grad)[1:],
+        *counts,
         P=GRAD_POINTS,
         **_options(hidden, channels, scale, unit.dtype),
         num_warps=4,
