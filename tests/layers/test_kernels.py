@@ -221,6 +221,95 @@ def test_transforms_of_columns_stay_in_float32_under_autocast() -> None:
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True) if a is not None and b is not None)
 
 
+def in_float32(matrix: Tensor, x: Tensor) -> Tensor:
+    """`fourier.left_product` of 16-bit operands, which not every processor multiplies."""
+    return (matrix.float() @ x.float()).to(x.dtype)
+
+
+@runs_kernels
+@pytest.mark.parametrize(("points", "channels"), [((6, 12), 128), ((4, 70), 192)])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_spectra_in_sixteen_bits(
+    points: tuple[int, int], channels: int, scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A convolution and its gradients by float16 spectra and bfloat16 gradients, however small the latter are."""
+    from hofno.layers.kernels import columns, wide_rows
+    from hofno.layers.kernels.transforms import transforms_of
+
+    modes, order, batch = (2, 5), 2, 3
+    kept = [len(ks) for ks in wavenumbers(modes, "reference")]
+    q, bias, x, weight, offset, grad, other = draw(
+        (batch, *points, order * channels),
+        (order * channels,),
+        (batch, *points, channels),
+        (*kept, channels, 2),
+        (2, *kept, channels),
+        (batch, *points, channels),
+        (batch, *points, channels),
+    )
+    grad, unit_grad = 1e-9 * grad.detach(), 1e-9 * other.detach()
+    scale = torch.tensor([2.0, 0.0, 0.5], device=DEVICE) if scaled else None
+    matrices = fourier.plane_matrices(points, padded_shape(points, 2 / 3), modes, "reference", x)
+
+    def plain(q: Tensor, x: Tensor, weight: Tensor, offset: Tensor) -> tuple[Tensor, Tensor]:
+        last, last_back, leading, leading_back = (m.double() for m in matrices)
+        product = (q + bias.double()).unflatten(-1, (order, channels)).prod(-2)
+        spectrum = (leading @ (last @ product).reshape(batch, 2 * points[0], -1)).view(batch, 2, *kept, channels)
+        filtered = kernels.mode_filter_plain(spectrum + offset, weight)
+        s = (leading_back @ filtered.reshape(batch, 2 * kept[0], -1)).view(batch, points[0], -1, channels)
+        v = x + (last_back @ s) * (1.0 if scale is None else scale.view(-1, 1, 1, 1))
+        return v, kernels.rms_norm_plain(v, torch.ones_like(v[0, 0, 0]), EPS)
+
+    inputs = [t.detach().double().requires_grad_() for t in (q, x, weight, offset)]
+    value, unit = plain(*inputs)
+    expected = torch.autograd.grad((value, unit), inputs, (grad.double(), unit_grad.double()))
+
+    t = transforms_of(matrices, wide_rows.tile_for(points[1], channels)).halved
+    assert (t.columns.into.dtype, t.columns.back_grad.dtype) == (torch.float16, torch.bfloat16)
+    rows = [part.detach().view(-1, part.shape[-1]) for part in (q, x, grad, unit_grad)]
+    with monkeypatch.context() as patch:
+        patch.setattr(columns, "left_product", in_float32)
+        poison(patch)
+        s = wide_rows.product_in(rows[0], bias, order, t.rows_in, t.tile, t.kept, "ieee")
+        s, pairs = columns.forward(s.view(batch, points[0], t.kept, channels), t.columns, weight, offset, scale)
+        assert (s.dtype, pairs.dtype) == (torch.float16, torch.float16)
+        v, u, size = wide_rows.residual_out(rows[1], s, t.rows_out, None, t.tile, t.kept, EPS, torch.float32, "ieee")
+        v_grad, s_grad = wide_rows.residual_out_grad(
+            u, size, rows[3], rows[2], t.rows_out_transposed, t.tile, t.kept, "ieee"
+        )
+        s_grad, weight_grad, offset_grad = columns.backward(
+            pairs, t.columns, weight, offset, s_grad.view(batch, points[0], t.kept, channels), scale
+        )
+        assert s_grad.dtype == torch.bfloat16
+        q_grad, none = wide_rows.product_in_grad(
+            rows[0], bias, order, t.rows_in_transposed, s_grad, t.tile, t.kept, "ieee", summed=False
+        )
+    assert none is None
+    assert offset_grad is not None
+    assert 1e-6 < relative(v - rows[1], (value - inputs[1]).view_as(v)) < 1e-3
+    assert relative(u, unit.view_as(u)) < 1e-3
+    found = q_grad.view_as(q), v_grad.view_as(x), weight_grad, offset_grad
+    for one, reference in zip(found, expected, strict=True):
+        assert 1e-8 < relative(one, reference) < 1e-2
+
+
+@runs_kernels
+@pytest.mark.parametrize(("count", "rows", "columns"), [(1, 64, 192), (200, 320, 128), (1000, 128, 64)])
+def test_gradients_of_maps(count: int, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Points that are shared out or fewer than a share, and maps that do not fill their tiles."""
+    from hofno.layers.kernels.weight_grads import folded_grads, weight_grads
+
+    a, b, weight, gain = (t.detach() for t in draw((count, rows), (count, columns), (rows, columns), (columns,)))
+    a, b = a.bfloat16(), b.bfloat16()
+    exact = a.double().T @ b.double()
+    with monkeypatch.context() as patch:
+        poison(patch)
+        plain, folded = weight_grads(a, b), folded_grads(a, b, weight, gain)
+    expected = exact, a.double().sum(0), exact * gain, a.double().sum(0), (exact * weight).sum(0)
+    for one, other in zip((*plain, *folded), expected, strict=True):
+        assert relative(one, other) < 1e-5
+
+
 @runs_kernels
 @pytest.mark.parametrize(("rows", "columns"), [(1, 5), (513, 40), (1025, 17), (5000, 3)])
 def test_sums_of_rows(rows: int, columns: int) -> None:
@@ -259,6 +348,7 @@ def test_hidden_activations_that_are_computed_again(
 ) -> None:
     """Tiles of points with more than one sample in them, and such as are not full."""
     from hofno.layers.kernels import wide_hidden
+    from hofno.layers.kernels.weight_grads import weight_grads
 
     if DEVICE == "cuda" and operand == torch.float32:
         pytest.skip("on GPUs these kernels are for bfloat16")
@@ -283,12 +373,11 @@ def test_hidden_activations_that_are_computed_again(
         assert wide_hidden.takes(u, 192)
         value = wide_hidden.add_mlp(y.clone(), u, up, b1, down, b2, scale)
         grads = wide_hidden.add_mlp_grad(upstream, u, up, b1, down, scale)
+        of_up, of_down = weight_grads(grads.hidden, u), weight_grads(grads.low, grads.active)
     assert relative(value - y, added) < tolerance
     assert relative(grads.unit, doubles["u"].grad) < tolerance
-    assert relative(grads.hidden.T.double() @ u.double(), doubles["up"].grad) < tolerance
-    assert relative(grads.up_bias, doubles["b1"].grad) < tolerance
-    assert relative(grads.active.T.double() @ grads.low.double(), doubles["down"].grad) < tolerance
-    assert relative(grads.down_bias, doubles["b2"].grad) < tolerance
+    for found, expected in zip((*of_up, of_down[0].T, of_down[1]), ("up", "b1", "down", "b2"), strict=True):
+        assert relative(found, doubles[expected].grad) < tolerance
 
 
 @runs_kernels

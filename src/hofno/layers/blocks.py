@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from hofno.errors import SpecError
 from hofno.layers import kernels
@@ -71,7 +72,7 @@ class ModernBlock(nn.Module):
 
     def _branches(self, v: Tensor) -> Tensor | None:
         """By which the two branches of each sample are scaled in training, (2, b); None where they are not."""
-        return torch.stack((self.drop.scales(v), self.drop.scales(v))) if self.drop.drops else None
+        return self.drop.scales(2, len(v), like=v) if self.drop.drops else None
 
     def _arguments(self, v: Tensor) -> tuple[Any, ...]:
         """What the fused block takes after v."""
@@ -109,6 +110,21 @@ class ClassicBlock(nn.Module):
         return v if self.last else F.gelu(v)
 
 
+class _OnPadding(torch.autograd.Function):
+    """The spectrum of a product that is constant on the padding: that of the padding, (2, K, M), times `value` (C,)."""
+
+    @staticmethod
+    def forward(ctx: Any, shape: Tensor, value: Tensor) -> Tensor:
+        ctx.save_for_backward(shape)
+        return shape.unsqueeze(-1) * value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        (shape,) = ctx.saved_tensors
+        return None, torch.mv(grad.flatten(0, -2).T, shape.flatten())
+
+
 def _kept(conv: HigherOrderSpectralConv) -> tuple[int, ...]:
     return tuple(conv.filter.weight.shape[: len(conv.modes)])
 
@@ -137,7 +153,7 @@ def _on_plane(
     offset = None
     if padded != points:
         shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v, half_ends=half_ends)
-        offset = shape.unsqueeze(-1) * conv.factors.at_zero()
+        offset = _OnPadding.apply(shape, conv.factors.at_zero())
     return conv.factors.linear, matrices, offset
 
 

@@ -187,12 +187,12 @@ class DropPath(nn.Module):
     def drops(self) -> bool:
         return self.training and self.rate > 0.0
 
-    def scales(self, v: Tensor) -> Tensor:
-        """0 for samples whose branch is dropped, 1 / (1 - rate) for the others, (b,)."""
-        return (torch.rand(v.shape[0], device=v.device) >= self.rate).to(v.dtype) / (1.0 - self.rate)
+    def scales(self, *shape: int, like: Tensor) -> Tensor:
+        """Drawn for each branch of a sample: 0 where it is dropped, 1 / (1 - rate) elsewhere."""
+        return torch.empty(shape, device=like.device, dtype=like.dtype).bernoulli_(1.0 - self.rate) / (1.0 - self.rate)
 
     def forward(self, v: Tensor) -> Tensor:
-        return v * self.scales(v).view(-1, *(1,) * (v.ndim - 1)) if self.drops else v
+        return v * self.scales(len(v), *(1,) * (v.ndim - 1), like=v) if self.drops else v
 
 
 def _mlp(

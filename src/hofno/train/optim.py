@@ -1,5 +1,7 @@
 r"""Optimisers: AdamW, and Muon or SOAP (`hofno.train.soap`) for the matrices of the blocks with AdamW for the rest.
 
+AdamW is PyTorch's, and on a GPU, where it runs, one of our own (`hofno.train.adamw`).
+
 Muon replaces the momentum-averaged gradient M of a matrix by the nearest semi-orthogonal matrix, reached with five
 steps of an odd quintic Newton-Schulz iteration X <- a X + (b XX' + c (XX')^2) X, and steps by it times
 sqrt(max(1, rows/columns)). Matrices of equal shape are orthogonalised in one batch.
@@ -7,11 +9,14 @@ sqrt(max(1, rows/columns)). Matrices of equal shape are orthogonalised in one ba
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from hofno.errors import SpecError
+from hofno.errors import CheckpointError, SpecError
 from hofno.spec import TrainSpec
+from hofno.train.adamw import FlatAdamW, flat_adamw_runs
 from hofno.train.soap import Soap
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -93,7 +98,9 @@ class Optimisers:
 
         self.peaks: list[float] = [spec.lr]
         self.each: list[torch.optim.Optimizer] = [
-            torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=True, capturable=on_gpu)
+            FlatAdamW(rest, lr(spec.lr), weight_decay=spec.weight_decay)
+            if flat_adamw_runs(rest)
+            else torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=True, capturable=on_gpu)
         ]
         if matrices:
             kind, peak = (Muon, spec.muon_lr) if spec.optimiser == "muon" else (Soap, spec.soap_lr)
@@ -123,13 +130,26 @@ class Optimisers:
         return found
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Restore what `tensors` gave."""
+        """Restore what `tensors` gave, in place where there is a state already."""
         for index, optimiser in enumerate(self.each):
             params = [p for group in optimiser.param_groups for p in group["params"]]
             for position, p in enumerate(params):
                 prefix = f"{index}.{position}."
-                for key, value in tensors.items():
-                    if key.startswith(prefix):
-                        keep_on_cpu = key.endswith(".step") and not p.is_cuda
-                        state = value.clone() if keep_on_cpu else value.clone().to(p.device)
-                        optimiser.state[p][key.removeprefix(prefix)] = state
+                for name, value in tensors.items():
+                    if name.startswith(prefix):
+                        _load(optimiser.state[p], name.removeprefix(prefix), value, p)
+
+
+def _load(state: dict[str, Any], key: str, value: Tensor, p: nn.Parameter) -> None:
+    """Put a copy of a tensor into the state of a parameter."""
+    live = state.get(key)
+    if live is None:
+        keep_on_cpu = key == "step" and not p.is_cuda
+        state[key] = value.clone() if keep_on_cpu else value.clone().to(p.device)
+    elif live.shape != value.shape:
+        raise CheckpointError(
+            f"expected {key} of shape {tuple(live.shape)} in the state of an optimiser, got {tuple(value.shape)}; "
+            "resume with the model and the optimiser it was saved with"
+        )
+    else:
+        live.copy_(value)

@@ -2,7 +2,9 @@
 
     fp32    everything in float32; our fused kernels multiply by three TF32 products, right to 2^-22
     tf32    float32 storage, products and convolutions with TensorFloat-32 inputs (on GPUs that have it)
-    mixed   factors and MLPs in bfloat16, transforms in float32 storage with TF32 products, float32 residual stream
+    mixed   factors and MLPs in bfloat16, transforms in float32 storage with TF32 products, float32 residual stream. In
+            our fused blocks of 128 and more channels and order up to 2, spectra lie in float16, which has the digits of
+            TF32, and their gradients in bfloat16
     bf16    as mixed, and the transforms of the layers of HO-FNO, FNO and what is built of them in bfloat16 too
 
 Weights, optimiser state and loss are float32 in all of them; what stands before and after the blocks of a model, its

@@ -6,6 +6,7 @@ dx = s (du - u mean_c(u du)),  du = dh * gain,  dgain = sum_points dh * u.
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -15,6 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.errors import ShapeError
+
+INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
 @triton.jit
@@ -34,8 +37,14 @@ def rounded(x, PRECISION: tl.constexpr):
 
 @triton.jit
 def dot(a, b, PRECISION: tl.constexpr, acc=None):
-    """a b, plus `acc`; float32 operands rounded to TF32 where that is the precision."""
-    return tl.dot(rounded(a, PRECISION), rounded(b, PRECISION), acc=acc, input_precision=PRECISION)
+    """a b, plus `acc`; float32 operands rounded to TF32 where that is the precision, or to the type of a 16-bit a."""
+    if a.dtype == tl.float32:
+        a, b = rounded(a, PRECISION), rounded(b, PRECISION)
+    else:
+        b = b.to(a.dtype)
+        if INTERPRETED:  # which would multiply the bits of bfloat16 numbers
+            a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, acc=acc, input_precision=PRECISION)
 
 
 @triton.jit

@@ -32,17 +32,17 @@ from hofno.layers.precision import full_precision
 from hofno.transforms.fourier import left_product
 
 FILLED = 4  # pairs are a multiple of this
-BLOCK = 512  # modes of the last axis and channels of a program
-GRAD_BLOCK, SAMPLES = 64, 4
+BLOCK = 256  # modes of the last axis and channels of a program: this and what follows measured on an H200
+GRAD_BLOCK, SAMPLES = 64, 2
 
 
 @triton.jit
 def _combined(pointer, at, inside, N: tl.constexpr, PAIRS: tl.constexpr):
     """c - iz and c + iz, real and imaginary, of what lies by pairs."""
-    c_real = tl.load(pointer + at, mask=inside, other=0.0)
-    c_imaginary = tl.load(pointer + N + at, mask=inside, other=0.0)
-    z_real = tl.load(pointer + PAIRS * 2 * N + at, mask=inside, other=0.0)
-    z_imaginary = tl.load(pointer + (PAIRS * 2 + 1) * N + at, mask=inside, other=0.0)
+    c_real = tl.load(pointer + at, mask=inside, other=0.0).to(tl.float32)
+    c_imaginary = tl.load(pointer + N + at, mask=inside, other=0.0).to(tl.float32)
+    z_real = tl.load(pointer + PAIRS * 2 * N + at, mask=inside, other=0.0).to(tl.float32)
+    z_imaginary = tl.load(pointer + (PAIRS * 2 + 1) * N + at, mask=inside, other=0.0).to(tl.float32)
     return c_real + z_imaginary, c_imaginary - z_real, c_real - z_imaginary, c_imaginary + z_real
 
 
@@ -79,9 +79,11 @@ def _filter_kernel(
     pairs_pointer,  # (B, 2*PAIRS, 2, N): [C; S] s
     weight_pointer,  # (KEPT, N, 2)
     offset_pointer,  # (2, KEPT, N)
+    scale_pointer,  # (B,)
     rows_pointer,  # (2, PAIRS): places of +k and -k among the wavenumbers, -1 for none
     out_pointer,  # (B, 2*PAIRS, 2, N)
     PADDED: tl.constexpr,
+    SCALED: tl.constexpr,
     KEPT: tl.constexpr,
     PAIRS: tl.constexpr,
     N: tl.constexpr,
@@ -99,6 +101,14 @@ def _filter_kernel(
     minus_real, minus_imaginary = minus_real + more_real, minus_imaginary + more_imaginary
     w_real, w_imaginary = _weight(weight_pointer, plus, places, inside, N)
     u_real, u_imaginary = _weight(weight_pointer, minus, places, inside, N)
+    if SCALED:
+        scale = tl.load(scale_pointer + sample)
+        w_real, w_imaginary, u_real, u_imaginary = (
+            w_real * scale,
+            w_imaginary * scale,
+            u_real * scale,
+            u_imaginary * scale,
+        )
     _separate(
         out_pointer, at, inside,
         w_real * plus_real - w_imaginary * plus_imaginary, w_imaginary * plus_real + w_real * plus_imaginary,
@@ -112,6 +122,7 @@ def _filter_grad_kernel(
     pairs_pointer,  # (B, 2*PAIRS, 2, N): [C; S] s
     weight_pointer,  # (KEPT, N, 2)
     offset_pointer,  # (2, KEPT, N)
+    scale_pointer,  # (B,)
     rows_pointer,  # (2, PAIRS)
     grad_pointer,  # (B, 2*PAIRS, 2, N): [C'; S']^T g
     pairs_grad_pointer,  # (B, 2*PAIRS, 2, N)
@@ -119,6 +130,7 @@ def _filter_grad_kernel(
     offset_grad_pointer,  # (2, KEPT, N)
     sample_count,
     PADDED: tl.constexpr,
+    SCALED: tl.constexpr,
     KEPT: tl.constexpr,
     PAIRS: tl.constexpr,
     N: tl.constexpr,
@@ -145,6 +157,14 @@ def _filter_grad_kernel(
         plus_real, plus_imaginary = plus_real + more_real[None, :], plus_imaginary + more_imaginary[None, :]
         minus_real, minus_imaginary = minus_real + less_real[None, :], minus_imaginary + less_imaginary[None, :]
         h_real, h_imaginary, j_real, j_imaginary = _combined(grad_pointer, at, there, N, PAIRS)
+        if SCALED:
+            scale = tl.load(scale_pointer + sample, mask=sample < sample_count, other=0.0)[:, None]
+            h_real, h_imaginary, j_real, j_imaginary = (
+                h_real * scale,
+                h_imaginary * scale,
+                j_real * scale,
+                j_imaginary * scale,
+            )
         dw_real += plus_real * h_real + plus_imaginary * h_imaginary
         dw_imaginary += plus_real * h_imaginary - plus_imaginary * h_real
         du_real += minus_real * j_real + minus_imaginary * j_imaginary
@@ -174,13 +194,21 @@ def _filter_grad_kernel(
 class Columns(NamedTuple):
     """The real matrices of a leading axis, and which wavenumbers make its pairs.
 
-    Pairs are filled up to a multiple of FILLED and lie along memory, as fast library products want.
+    Pairs are filled up to a multiple of FILLED and lie along memory, as fast library products want. Spectra have the
+    type of these matrices, and their gradients that of `into_grad` and `back_grad`, which are the same but for it.
     """
 
     into: Tensor  # [C; S]^T, (n1, 2R)
     back: Tensor  # [C', S'], (n1, 2R)
+    into_grad: Tensor
+    back_grad: Tensor
     rows: Tensor  # (2, R), int32: places of +k and -k among the K wavenumbers, -1 for none
     kept: int  # K
+
+    def cast(self, spectra: torch.dtype, gradients: torch.dtype) -> Columns:
+        """The same for spectra and gradients of these types."""
+        into, back = self.into.to(spectra), self.back.to(spectra)
+        return Columns(into, back, self.into.to(gradients), self.back.to(gradients), self.rows, self.kept)
 
 
 def columns_of(leading: Tensor, inverse: Tensor) -> Columns:
@@ -207,7 +235,7 @@ def columns_of(leading: Tensor, inverse: Tensor) -> Columns:
     none = [-1] * (count - len(plus))
     rows = torch.tensor([plus + none, minus + none], dtype=torch.int32, device=leading.device)
     into, back = (m.flatten(0, 1).T.to(leading).contiguous() for m in (into, back))
-    return Columns(into, back, rows, kept)
+    return Columns(into, back, into, back, rows, kept)
 
 
 def _conjugate(real: Tensor, imaginary: Tensor) -> Tensor:
@@ -216,8 +244,13 @@ def _conjugate(real: Tensor, imaginary: Tensor) -> Tensor:
     return unlike < 1e-3 * real.abs().max()
 
 
-def forward(s: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The filtered s (b, n1, 2M, C), and [C; S] s (b, 2R, 2M, C), which the backward pass wants."""
+def forward(
+    s: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None, scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The filtered s (b, n1, 2M, C), and [C; S] s (b, 2R, 2M, C), which the backward pass wants.
+
+    `scale` (b,) are numbers by which what comes out is multiplied in each sample.
+    """
     batch, n = s.shape[0], weight.shape[1] * weight.shape[2]
     with full_precision(s):
         pairs = left_product(columns.into.T, s.view(batch, -1, 2 * n))
@@ -227,9 +260,11 @@ def forward(s: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None) 
             pairs,
             weight,
             weight if offset is None else offset.contiguous(),
+            weight if scale is None else scale,
             columns.rows,
             out,
             PADDED=offset is not None,
+            SCALED=scale is not None,
             KEPT=columns.kept,
             PAIRS=count,
             N=n,
@@ -240,19 +275,26 @@ def forward(s: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None) 
 
 
 def backward(
-    pairs: Tensor, columns: Columns, weight: Tensor, offset: Tensor | None, out_grad: Tensor
+    pairs: Tensor,
+    columns: Columns,
+    weight: Tensor,
+    offset: Tensor | None,
+    out_grad: Tensor,
+    scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Gradients of s, of the weight and of the offset."""
     batch, n = out_grad.shape[0], weight.shape[1] * weight.shape[2]
-    pairs_grad, weight_grad = torch.empty_like(pairs), torch.empty_like(weight)
+    weight_grad = torch.empty_like(weight)
     offset_grad = None if offset is None else offset.new_empty(*offset.shape)
     with full_precision(out_grad):
-        grad = left_product(columns.back.T, out_grad.view(batch, -1, 2 * n))
+        grad = left_product(columns.back_grad.T, out_grad.view(batch, -1, 2 * n))
+        pairs_grad = torch.empty_like(grad)
         count, block = columns.rows.shape[1], min(GRAD_BLOCK, power_of_two(n))
         _filter_grad_kernel[(count, blocks_of(n, block))](
             pairs,
             weight,
             weight if offset is None else offset.contiguous(),
+            weight if scale is None else scale,
             columns.rows,
             grad,
             pairs_grad,
@@ -260,6 +302,7 @@ def backward(
             weight_grad if offset_grad is None else offset_grad,
             batch,
             PADDED=offset is not None,
+            SCALED=scale is not None,
             KEPT=columns.kept,
             PAIRS=count,
             N=n,
@@ -268,5 +311,5 @@ def backward(
             TURNS=blocks_of(batch, SAMPLES),
             num_warps=4,
         )
-        s_grad = left_product(columns.into, pairs_grad).view_as(out_grad)
+        s_grad = left_product(columns.into_grad, pairs_grad).view_as(out_grad)
     return s_grad, weight_grad, offset_grad

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -37,6 +37,25 @@ class Transforms:
         """Of the leading axis, made when they are first asked for."""
         with torch.inference_mode(False), torch.no_grad():
             return columns_of(*self.leading)
+
+    @cached_property
+    def halved(self) -> Transforms:
+        """The same for spectra in float16, which has the digits of TF32, and their gradients in bfloat16.
+
+        A transform is a mean over points, so that a spectrum is no larger than the field it is of. Gradients are as
+        small as a loss makes them, and bfloat16 has the range for that; those of the factors are in it too.
+        """
+        spectra, gradients = torch.float16, torch.bfloat16
+        with torch.inference_mode(False), torch.no_grad():
+            low = replace(
+                self,
+                rows_in=self.rows_in.to(spectra),
+                rows_in_transposed=self.rows_in_transposed.to(gradients),
+                rows_out=self.rows_out.to(spectra),
+                rows_out_transposed=self.rows_out_transposed.to(gradients),
+            )
+            low.__dict__["columns"] = self.columns.cast(spectra, gradients)
+            return low
 
 
 POINTS = 64  # of a tile: measured on an H200

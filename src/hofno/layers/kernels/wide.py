@@ -6,8 +6,9 @@
     y = v + a W_down^T + b_down
 
 Where branches are scaled, t' is by one number for each sample, and a W_down^T + b_down by another. The gains g1, g2 of
-the norms go into the weights. Kept for the backward pass: u, q, what F_h t is made of, u', one number for each point
-and norm, and the hidden activations before and after the gelu, unless these are computed again (`wide_hidden`).
+the norms go into the weights. With operands in bfloat16 spectra have 16 bits too (`Transforms.halved`). Kept for the
+backward pass: u, q, what F_h t is made of, u', one number for each point and norm, and the hidden activations before
+and after the gelu, unless these are computed again (`wide_hidden`).
 """
 
 # autograd's wrapped methods are not plain ones to a type checker:
@@ -26,6 +27,9 @@ from hofno.layers.kernels._common import block_parameters, on_device_of, operand
 from hofno.layers.kernels.bias_gelu import gelu, gelu_grad_
 from hofno.layers.kernels.sums import unfold
 from hofno.layers.kernels.transforms import Transforms
+from hofno.layers.kernels.weight_grads import folded_grads, weight_grads
+
+HALVED_ORDER = 2  # up to which products of factors stay within the range of float16
 
 
 class WideBlock(torch.autograd.Function):
@@ -49,33 +53,34 @@ class WideBlock(torch.autograd.Function):
         transforms: Transforms,
         eps: float,
     ) -> Tensor:
-        t, channels = transforms, x.shape[-1]
+        channels = x.shape[-1]
         gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias = block_parameters(
-            x, gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias, t.kept_modes
+            x, gain1, weight, bias, filter_, gain2, up, up_bias, down, down_bias, transforms.kept_modes
         )
         operand, precision = operand_type(x), dot_precision(x)
         order = bias.numel() // channels
-        w, w_up, w_down = (weight * gain1).to(operand), (up * gain2).to(operand), down.to(operand)
+        t = transforms.halved if operand == torch.bfloat16 and order <= HALVED_ORDER else transforms
+        w, w_up = (weight * gain1).to(operand), (up * gain2).to(operand)
         rows = x.view(-1, channels)
         with on_device_of(x):
             unit1, scale1 = wide_points.unit_rows(rows, eps, operand)
             q = unit1 @ w.T
             s = wide_rows.product_in(q, bias, order, t.rows_in, t.tile, t.kept, precision)
             s = s.view(x.shape[0], x.shape[1], t.kept, channels)
-            s, pairs = columns.forward(s, t.columns, filter_, offset)
+            s, pairs = columns.forward(s, t.columns, filter_, offset, None if branches is None else branches[0])
             again = wide_hidden.takes(unit1, len(up))
             later = again or branches is not None  # the bias is added with what the MLP gives
-            s = s if branches is None else _scaled(s, branches[0])
             y, unit2, scale2 = wide_rows.residual_out(
-                *(rows, s, t.rows_out, torch.zeros_like(down_bias) if later else down_bias),
+                *(rows, s, t.rows_out, None if later else down_bias),
                 *(t.tile, t.kept, eps, operand, precision),
             )
             hidden = active = None
             if again:
-                w_down = w_down.T.contiguous()
+                w_down = down.new_empty(*down.T.shape, dtype=operand).copy_(down.T)
                 scale = None if branches is None else branches[1]
                 y = wide_hidden.add_mlp(y, unit2, w_up, up_bias, w_down, down_bias, scale)
             else:
+                w_down = down.to(operand)
                 hidden = unit2 @ w_up.T
                 active = gelu(hidden, up_bias)
                 if branches is None:
@@ -100,30 +105,35 @@ class WideBlock(torch.autograd.Function):
         scale = None if branches is None else branches[1]
         rows_grad = y_grad.contiguous().view(-1, channels)
         with on_device_of(y_grad):
-            if active is None:
+            if again := active is None:
                 grads = wide_hidden.add_mlp_grad(rows_grad, unit2, w_up, up_bias, w_down, scale)
+                down_grad, down_bias_grad = weight_grads(grads.low, grads.active)
+                up_grad, up_bias_grad, gain2_grad = folded_grads(grads.hidden, unit2, up, gain2)
+                unit_grad = grads.unit
             else:
                 mapped_grad = rows_grad if scale is None else _scaled(rows_grad.view(shape), scale).view(-1, channels)
                 low, down_bias_grad = wide_points.cast_and_sum(mapped_grad, q.dtype)
                 hidden_grad = low @ w_down
                 up_bias_grad = gelu_grad_(hidden, up_bias, hidden_grad)
                 unit_grad = hidden_grad @ w_up
-                grads = wide_hidden.Grads(unit_grad, low, active, hidden_grad, up_bias_grad, down_bias_grad)
-            down_grad = product(grads.low.T, grads.active)
-            up_grad, gain2_grad = unfold(product(grads.hidden.T, unit2), up, gain2)
+                down_grad = product(low.T, active)
+                up_grad, gain2_grad = unfold(product(hidden_grad.T, unit2), up, gain2)
             v_grad, s_grad = wide_rows.residual_out_grad(
-                unit2, scale2, grads.unit, rows_grad, t.rows_out_transposed, t.tile, t.kept, precision
+                unit2, scale2, unit_grad, rows_grad, t.rows_out_transposed, t.tile, t.kept, precision
             )
             s_grad = s_grad.view(shape[0], shape[1], t.kept, channels)
-            s_grad = s_grad if branches is None else _scaled(s_grad, branches[0])
-            s_grad, filter_grad, offset_grad = columns.backward(pairs, t.columns, filter_, offset, s_grad)
+            first = None if branches is None else branches[0]
+            s_grad, filter_grad, offset_grad = columns.backward(pairs, t.columns, filter_, offset, s_grad, first)
             q_grad, bias_grad = wide_rows.product_in_grad(
-                q, bias, order, t.rows_in_transposed, s_grad, t.tile, t.kept, precision
+                q, bias, order, t.rows_in_transposed, s_grad, t.tile, t.kept, precision, summed=not again
             )
-            weight_grad, gain1_grad = unfold(product(q_grad.T, unit1), weight, gain1)
-            x_grad = wide_rows.unit_rows_grad(unit1, scale1, q_grad @ w, v_grad, t.tile, precision)
-        first = (x_grad.view(shape), gain1_grad, weight_grad, bias_grad, filter_grad, offset_grad)
-        return *first, gain2_grad, up_grad, grads.up_bias, down_grad, grads.down_bias, None, None, None
+            if again:
+                weight_grad, bias_grad, gain1_grad = folded_grads(q_grad, unit1, weight, gain1)
+            else:
+                weight_grad, gain1_grad = unfold(product(q_grad.T, unit1), weight, gain1)
+            x_grad = wide_points.unit_rows_grad(unit1, scale1, q_grad @ w, v_grad)
+        convolved = (x_grad.view(shape), gain1_grad, weight_grad, bias_grad, filter_grad, offset_grad)
+        return *convolved, gain2_grad, up_grad, up_bias_grad, down_grad, down_bias_grad, None, None, None
 
 
 def _scaled(fields: Tensor, numbers: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The MLP of a wide block without its hidden activations in memory: H of them a point, chunk by chunk on the chip.
 
 add_mlp         y + g (W2 gelu(W1 u + b1) + b2) of normalised points u, in the place of y
-add_mlp_grad    the hidden activations again; from them and dy the gradient of u, and what library products make those
-                of the weights of: g dy, the activations and their gradients in the operands' type
+add_mlp_grad    the hidden activations again; from them and dy the gradient of u, and what `weight_grads` makes those of
+                the maps of: g dy, the activations and their gradients in the operands' type
 
 g scales a sample; tiles come and go by tensor descriptors, which fill up and cut off what is outside of an array.
 """
@@ -12,7 +12,6 @@ g scales a sample; tiles come and go by tensor descriptors, which fill up and cu
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -21,8 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import blocks_of, normal_law, triton_type
-from hofno.layers.kernels.sums import sum_rows
+from hofno.layers.kernels._common import INTERPRETED, blocks_of, normal_law, triton_type
 
 try:
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -30,9 +28,8 @@ except ImportError:  # Triton before 3.4
     TensorDescriptor = None
 
 CHANNELS = (128,)  # with more, what a program holds leaves no room to hide the gelu behind products
-CHUNK = 64  # hidden activations of a point that a program holds at a time
-POINTS, GRAD_POINTS = 128, 64
-INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+CHUNK, GRAD_CHUNK = 64, 32  # hidden activations of a point that a program holds at a time: this and
+POINTS, GRAD_POINTS = 128, 64  # what follows measured on an H200
 
 
 @triton.jit
@@ -115,8 +112,6 @@ def _add_mlp_grad_kernel(
     low_tiles,  # (N, C), operand type
     active_tiles,  # (N, H), operand type
     hidden_grad_tiles,  # (N, H), operand type
-    down_bias_pointer,  # (programs, C)
-    up_bias_grad_pointer,  # (programs, H)
     point_count,
     sample_points,
     H: tl.constexpr,
@@ -127,38 +122,32 @@ def _add_mlp_grad_kernel(
     OPERAND: tl.constexpr,
     EXACT: tl.constexpr,
 ):
-    program = tl.program_id(0)
-    row = program * P
+    row = tl.program_id(0) * P
     grad = y_grad_tiles.load([row, 0])
     if SCALED:
         grad *= _of_samples(scale_pointer, row, point_count, sample_points, P)
-    tl.store(down_bias_pointer + program.to(tl.int64) * C + tl.arange(0, C), tl.sum(grad, axis=0))
     low = grad.to(OPERAND)
     low_tiles.store([row, 0], low)
     unit = unit_tiles.load([row, 0])
     total = tl.zeros((P, C), tl.float32)
-    for start in tl.range(0, H, CHUNK, num_stages=2):
+    for start in tl.range(0, H, CHUNK, num_stages=3):
         up, down = up_tiles.load([start, 0]), down_tiles.load([start, 0])
-        chunk = start + tl.arange(0, CHUNK)
-        hidden = _dot(unit, tl.trans(up)) + tl.load(up_bias_pointer + chunk)[None, :]
+        hidden = _dot(unit, tl.trans(up)) + tl.load(up_bias_pointer + start + tl.arange(0, CHUNK))[None, :]
         law, slope = _law(hidden, EXACT)
         hidden_grad = _dot(low, tl.trans(down)) * slope
         total = _dot(hidden_grad.to(OPERAND), up, acc=total)
         active_tiles.store([row, start], (hidden * law).to(OPERAND))
         hidden_grad_tiles.store([row, start], hidden_grad.to(OPERAND))
-        tl.store(up_bias_grad_pointer + program.to(tl.int64) * H + chunk, tl.sum(hidden_grad, axis=0))
     unit_grad_tiles.store([row, 0], total.to(OPERAND))
 
 
 class Grads(NamedTuple):
-    """Of `add_mlp`: with u and `low` the hidden activations and their gradients make those of the weights."""
+    """Of `add_mlp`: with u and `low` the hidden activations and their gradients make those of the maps."""
 
     unit: Tensor  # (N, C)
     low: Tensor  # (N, C)
     active: Tensor  # (N, H)
     hidden: Tensor  # (N, H)
-    up_bias: Tensor  # (H,)
-    down_bias: Tensor  # (C,)
 
 
 def takes(unit: Tensor, hidden: int) -> bool:
@@ -182,14 +171,15 @@ def add_mlp(
     """y (N, C) + scale (down^T gelu(up u + b1) + b2), in place; both weights (H, C), `scale` (samples,) or none."""
     (count, channels), hidden = y.shape, up.shape[0]
     _add_mlp_kernel[(blocks_of(count, POINTS),)](
-        _tiles(y, POINTS, channels),
-        _tiles(unit, POINTS, channels),
-        _tiles(up, CHUNK, channels),
+        tiles(y, POINTS, channels),
+        tiles(unit, POINTS, channels),
+        tiles(up, CHUNK, channels),
         up_bias,
-        _tiles(down, CHUNK, channels),
+        tiles(down, CHUNK, channels),
         down_bias,
         *_samples(scale, y),
         P=POINTS,
+        CHUNK=CHUNK,
         **_options(hidden, channels, scale, unit.dtype),
         num_warps=8,
     )
@@ -200,33 +190,32 @@ def add_mlp_grad(
     y_grad: Tensor, unit: Tensor, up: Tensor, up_bias: Tensor, down: Tensor, scale: Tensor | None
 ) -> Grads:
     """Of `add_mlp`, for the gradient of its result, (N, C)."""
-    (count, channels), hidden, programs = y_grad.shape, up.shape[0], blocks_of(len(y_grad), GRAD_POINTS)
+    (count, channels), hidden = y_grad.shape, up.shape[0]
     unit_grad, low = torch.empty_like(unit), torch.empty_like(unit)
     active, hidden_grad = unit.new_empty(count, hidden), unit.new_empty(count, hidden)
-    down_bias_grad, up_bias_grad = y_grad.new_empty(programs, channels), y_grad.new_empty(programs, hidden)
     numbers, *counts = _samples(scale, y_grad)
-    _add_mlp_grad_kernel[(programs,)](
-        _tiles(y_grad, GRAD_POINTS, channels),
-        _tiles(unit, GRAD_POINTS, channels),
-        _tiles(up, CHUNK, channels),
+    _add_mlp_grad_kernel[(blocks_of(count, GRAD_POINTS),)](
+        tiles(y_grad, GRAD_POINTS, channels),
+        tiles(unit, GRAD_POINTS, channels),
+        tiles(up, GRAD_CHUNK, channels),
         up_bias,
-        _tiles(down, CHUNK, channels),
+        tiles(down, GRAD_CHUNK, channels),
         numbers,
-        _tiles(unit_grad, GRAD_POINTS, channels),
-        _tiles(low, GRAD_POINTS, channels),
-        _tiles(active, GRAD_POINTS, CHUNK),
-        _tiles(hidden_grad, GRAD_POINTS, CHUNK),
-        down_bias_grad,
-        up_bias_grad,
+        tiles(unit_grad, GRAD_POINTS, channels),
+        tiles(low, GRAD_POINTS, channels),
+        tiles(active, GRAD_POINTS, GRAD_CHUNK),
+        tiles(hidden_grad, GRAD_POINTS, GRAD_CHUNK),
         *counts,
         P=GRAD_POINTS,
+        CHUNK=GRAD_CHUNK,
         **_options(hidden, channels, scale, unit.dtype),
         num_warps=4,
     )
-    return Grads(unit_grad, low, active, hidden_grad, sum_rows(up_bias_grad), sum_rows(down_bias_grad))
+    return Grads(unit_grad, low, active, hidden_grad)
 
 
-def _tiles(x: Tensor, rows: int, columns: int) -> object:
+def tiles(x: Tensor, rows: int, columns: int) -> object:
+    """x (N, C) as tiles of so many rows and columns."""
     assert TensorDescriptor is not None, "see `takes`"
     return TensorDescriptor.from_tensor(x, [rows, columns])
 
@@ -240,7 +229,6 @@ def _options(hidden: int, channels: int, scale: Tensor | None, operand: torch.dt
     return {
         "H": hidden,
         "C": channels,
-        "CHUNK": CHUNK,
         "SCALED": scale is not None,
         "OPERAND": triton_type(operand),
         "EXACT": operand == torch.float32,

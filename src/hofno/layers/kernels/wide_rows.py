@@ -75,6 +75,7 @@ def _product_grad_kernel(
     bias_grad_pointer,  # (BLOCKS*tiles, ORDER*C)
     point_count,
     coefficient_count,
+    SUMMED: tl.constexpr,
     ORDER: tl.constexpr,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -109,8 +110,9 @@ def _product_grad_kernel(
         q_grad = left * reversed_rights[ORDER - 1 - i]
         left = left * factors[i]
         tl.store(q_grad_pointer + at + i * C, q_grad.to(OPERAND), mask=there)
-        to = tl.program_id(0).to(tl.int64) * (ORDER * C) + i * C + channels
-        tl.store(bias_grad_pointer + to, tl.sum(q_grad, axis=0))
+        if SUMMED:
+            to = tl.program_id(0).to(tl.int64) * (ORDER * C) + i * C + channels
+            tl.store(bias_grad_pointer + to, tl.sum(q_grad, axis=0))
 
 
 @triton.jit
@@ -125,6 +127,7 @@ def _residual_kernel(
     point_count,
     coefficient_count,
     eps,
+    BIASED: tl.constexpr,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,
@@ -150,8 +153,10 @@ def _residual_kernel(
         from_ = (tile * KEPT + modes)[:, None] * C + channels[None, :]
         spectrum = tl.load(spectrum_pointer + from_, mask=kept & (channels < C)[None, :], other=0.0)
         v = tl.load(v_pointer + at, mask=there, other=0.0) + dot(transform, spectrum, PRECISION)
-        bias = tl.load(bias_pointer + channels, mask=channels < C, other=0.0)
-        tl.store(out_pointer + at, v + bias[None, :], mask=there)
+        out = v
+        if BIASED:
+            out += tl.load(bias_pointer + channels, mask=channels < C, other=0.0)[None, :]
+        tl.store(out_pointer + at, out, mask=there)
         squares += tl.sum(v * v, axis=1)
         sums += (v if CHUNKS == 1 else v.to(OPERAND),)
     scale = tl.rsqrt(squares / C + eps)
@@ -174,7 +179,6 @@ def _residual_grad_kernel(
     spectrum_grad_pointer,  # (tiles*KEPT, C)
     point_count,
     coefficient_count,
-    TRANSFORM: tl.constexpr,
     C: tl.constexpr,
     CHUNK: tl.constexpr,
     CHUNKS: tl.constexpr,  # 1 where there are several blocks: their spectra add up
@@ -211,14 +215,13 @@ def _residual_grad_kernel(
             grad = tl.load(out_grad_pointer + at, mask=there, other=0.0)
             grad += scale[:, None] * (unit_grad - unit * along[:, None])
             tl.store(v_grad_pointer + at, grad, mask=there)
-            if TRANSFORM:
-                transform = tl.load(transform_pointer + modes[:, None] * (BLOCKS * POINTS) + points[None, :])
-                to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-                if CHUNKS > 1:
-                    tl.store(spectrum_grad_pointer + to, dot(transform, grad, PRECISION), mask=kept)
-                else:
-                    total = dot(transform, grad, PRECISION, acc=total)
-    if TRANSFORM and CHUNKS == 1:
+            transform = tl.load(transform_pointer + modes[:, None] * (BLOCKS * POINTS) + points[None, :])
+            to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
+            if CHUNKS > 1:
+                tl.store(spectrum_grad_pointer + to, dot(transform, grad, PRECISION), mask=kept)
+            else:
+                total = dot(transform, grad, PRECISION, acc=total)
+    if CHUNKS == 1:
         channels = tl.arange(0, CHUNK)
         to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
         tl.store(spectrum_grad_pointer + to, total, mask=kept & (channels < C)[None, :])
@@ -244,9 +247,9 @@ def _sizes(tile: Tile, kept: int) -> dict[str, int]:
 
 
 def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Tile, kept: int, precision: str) -> Tensor:
-    """F_w of the product of the factors q (P, m C) plus bias: (image rows, kept, C), float32."""
+    """F_w of the product of the factors q (P, m C) plus bias: (image rows, kept, C), in the type of the transform."""
     image_rows, channels = q.shape[0] // tile.width, q.shape[1] // order
-    out = q.new_empty(image_rows, kept, channels, dtype=torch.float32)
+    out = q.new_empty(image_rows, kept, channels, dtype=transform.dtype)
     _product_kernel[(tile.count(image_rows), channels // CHUNK)](
         q,
         bias,
@@ -265,21 +268,30 @@ def product_in(q: Tensor, bias: Tensor, order: int, transform: Tensor, tile: Til
 
 
 def product_in_grad(
-    q: Tensor, bias: Tensor, order: int, transposed: Tensor, out_grad: Tensor, tile: Tile, kept: int, precision: str
-) -> tuple[Tensor, Tensor]:
-    """Gradients of q, in its type, and of the bias."""
+    q: Tensor,
+    bias: Tensor,
+    order: int,
+    transposed: Tensor,
+    out_grad: Tensor,
+    tile: Tile,
+    kept: int,
+    precision: str,
+    summed: bool = True,
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient of q, in its type, and, if it is to be `summed`, that of the bias."""
     image_rows, channels = q.shape[0] // tile.width, q.shape[1] // order
     programs = tile.blocks * tile.count(image_rows)
-    q_grad, bias_grad = torch.empty_like(q), bias.new_empty(programs, order * channels)
+    q_grad, bias_grad = torch.empty_like(q), bias.new_empty(programs, order * channels) if summed else None
     _product_grad_kernel[(programs, channels // CHUNK)](
         q,
         bias,
         transposed,
         out_grad,
         q_grad,
-        bias_grad,
+        bias if bias_grad is None else bias_grad,
         q.shape[0],
         image_rows * kept,
+        SUMMED=summed,
         ORDER=order,
         OPERAND=triton_type(q.dtype),
         PRECISION=precision,
@@ -288,21 +300,21 @@ def product_in_grad(
         num_warps=WARPS,
         **_sizes(tile, kept),
     )
-    return q_grad, sum_rows(bias_grad)
+    return q_grad, None if bias_grad is None else sum_rows(bias_grad)
 
 
 def residual_out(
     v: Tensor,
     spectrum: Tensor,
     transform: Tensor,
-    bias: Tensor,
+    bias: Tensor | None,
     tile: Tile,
     kept: int,
     eps: float,
     operand: torch.dtype,
     precision: str,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """v' = v + F_w^-1 spectrum of v (P, C): v' + bias, then the unit points of v' and their scale."""
+    """v' = v + F_w^-1 spectrum of v (P, C): v', plus a bias if given, then the unit points of v' and their scale."""
     count, channels = v.shape
     image_rows = count // tile.width
     out, unit, scale = torch.empty_like(v), v.new_empty(count, channels, dtype=operand), v.new_empty(count)
@@ -310,26 +322,20 @@ def residual_out(
         v,
         spectrum,
         transform,
-        bias,
+        v if bias is None else bias,
         out,
         unit,
         scale,
         count,
         image_rows * kept,
         eps,
+        BIASED=bias is not None,
         OPERAND=triton_type(operand),
         PRECISION=precision,
         **_whole(channels),
         **_sizes(tile, kept),
     )
     return out, unit, scale
-
-
-def unit_rows_grad(
-    unit: Tensor, scale: Tensor, unit_grad: Tensor, out_grad: Tensor, tile: Tile, precision: str
-) -> Tensor:
-    """The gradient of v: `out_grad` of the residual plus what comes through its unit points."""
-    return _residual_grad(unit, scale, unit_grad, out_grad, None, tile, 0, precision)[0]
 
 
 def residual_out_grad(
@@ -342,37 +348,20 @@ def residual_out_grad(
     kept: int,
     precision: str,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of v (P, C) and of the spectrum (image rows, kept, C)."""
-    v_grad, spectrum_grad = _residual_grad(unit, scale, unit_grad, out_grad, transposed, tile, kept, precision)
-    assert spectrum_grad is not None
-    return v_grad, spectrum_grad
-
-
-def _residual_grad(
-    unit: Tensor,
-    scale: Tensor,
-    unit_grad: Tensor,
-    out_grad: Tensor,
-    transposed: Tensor | None,
-    tile: Tile,
-    kept: int,
-    precision: str,
-) -> tuple[Tensor, Tensor | None]:
+    """Gradients of v (P, C) and of the spectrum (image rows, kept, C), the latter in the type of the transform."""
     count, channels = out_grad.shape
     image_rows = count // tile.width
-    v_grad = torch.empty_like(out_grad)
-    spectrum_grad = None if transposed is None else out_grad.new_empty(image_rows, kept, channels)
+    v_grad, spectrum_grad = torch.empty_like(out_grad), transposed.new_empty(image_rows, kept, channels)
     _residual_grad_kernel[(tile.count(image_rows),)](
         unit,
         scale,
         unit_grad,
         out_grad,
-        out_grad if transposed is None else transposed,
+        transposed,
         v_grad,
-        v_grad if spectrum_grad is None else spectrum_grad,
+        spectrum_grad,
         count,
         image_rows * kept,
-        TRANSFORM=transposed is not None,
         PRECISION=precision,
         **_whole(channels),
         **_sizes(tile, kept),
