@@ -95,6 +95,10 @@ def all_tables() -> str:
     hidden = read("checks/hidden_activations")
     lines += [f"## {hidden['title']}", "", f"{hidden['device']}, commit {hidden['commit']}. {hidden['remark']}", ""]
     lines += [hidden_activations(hidden["rows"])]
+    faster = read("checks/step_times")
+    commits = f"commits {faster['commit_before']} and {faster['commit']}"
+    lines += [f"## {faster['title']}", "", f"{faster['device']}, {commits}. {faster['remark']}", ""]
+    lines += [step_times(faster["rows"])]
     first = read("recipes/steady")
     lines += [f"## {first['title']}", "", "Validation errors; nothing of this has seen test data.", ""]
     lines += [recipes("steady", "seconds (four runs sharing the GPU)", ranked=False)]
@@ -236,6 +240,19 @@ def hidden_activations(rows: list[dict[str, Any]]) -> str:
     header = ["problem", "hidden activations", "ms", "peak GiB"]
     cells = [[row["problem"], row["hidden"], number(row["milliseconds"]), number(row["peak_gib"])] for row in rows]
     return tables.markdown(header, sorted(cells))
+
+
+def step_times(rows: list[dict[str, Any]]) -> str:
+    """Milliseconds of a step before and after, for each spec and network."""
+    header = ["spec", "network", "ms before", "ms", "peak GiB"]
+    times = [
+        ["" if row[key] is None else number(row[key]) for key in ("milliseconds_before", "milliseconds")]
+        for row in rows
+    ]
+    cells = [
+        [row["spec"], row["network"], *time, number(row["peak_gib"])] for row, time in zip(rows, times, strict=True)
+    ]
+    return tables.markdown(header, cells)
 
 
 MEASURED = ["error", "parameters", "seconds", "seeds"]

@@ -25,7 +25,7 @@ from hofno.layers.kernels.wide_hidden import tiles
 
 SIDE = 128  # of a tile of dW
 POINTS, STAGES, WARPS = 64, 4, 8
-SPLITS, ROWS, COLUMNS = 16, 2, 128  # shares that are added up at a time, rows and columns of dW of a program that does
+SPLITS, ROWS, COLUMNS = 8, 4, 128  # shares that are added up at a time, rows and columns of dW of a program that does
 
 
 @triton.jit
