@@ -1,4 +1,4 @@
-"""Write the tables of README.md and results/README.md from the files in results/.
+"""Write the tables of README.md, docs/paper.md and results/README.md from the files in results/.
 
 python tools/tables.py            write them
 python tools/tables.py --check    say whether they are up to date
@@ -112,10 +112,11 @@ def all_tables() -> str:
     small = read("recipes/navier_stokes_small")
     lines += ["## What symmetry brings, on validation data", "", f"{small['title']}; order 2, one seed, on a CPU.", ""]
     lines += [recipes("navier_stokes_small", "seconds (a busy machine)")]
-    for problem in ("darcy", "airfoil", "plasticity"):
-        small = read(f"recipes/{problem}_small")
+    for study in ("darcy_small", "airfoil_small", "plasticity_inputs", "plasticity_small"):
+        small = read(f"recipes/{study}")
         told = ". ".join([small["title"], *([small["remark"]] if "remark" in small else [])]).removesuffix(".")
-        lines += [f"## What helps on {problem.capitalize()}, on validation data", "", f"{told}.", ""]
+        first = "What the network is given on" if study == "plasticity_inputs" else "What helps on"
+        lines += [f"## {first} {small['problem'].capitalize()}, on validation data", "", f"{told}.", ""]
         lines += [generalisation(small["runs"])]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -149,19 +150,28 @@ def against_published() -> str:
 
 def records() -> str:
     """Our recipes on the test sets of the main table: published networks and ours, and under which conditions."""
+    return records_table() + "\n" + "".join(records_remarks())
+
+
+def records_table() -> str:
+    """The numbers, and what they are of."""
     header = ["problem", "published HO-FNO", "best published", "ours", *MEASURED]
-    rows, remarks = [], []
+    rows = []
     for problem, results in of_main_table("best"):
         theirs = published.main_table(problem)
         best = next(iter(theirs))
         published_ones = [f"{theirs['HO-FNO']:g}", f"{theirs[best]:g} ({best})"]
         rows += [[called(problem), *published_ones, *row] for row in measured_rows(results)]
-        remarks += remark(problem, results)
     told = (
         "Errors are of float32 predictions, mean and spread over seeds, on data of our own solvers; published ones are "
         "on the published files. Seconds are those of training one network, data in memory.\n"
     )
-    return f"{tables.markdown(header, rows)}\n{told}" + "".join(remarks)
+    return f"{tables.markdown(header, rows)}\n{told}"
+
+
+def records_remarks() -> list[str]:
+    """What is to be known of each row."""
+    return [line for problem, results in of_main_table("best") for line in remark(problem, results)]
 
 
 def protocol() -> str:
@@ -280,7 +290,7 @@ def called(problem: str) -> str:
 
 
 def remark(problem: str, results: dict[str, Any]) -> list[str]:
-    return [f"{called(problem)}: {results['remark']}\n"] if "remark" in results else []
+    return [f"- {called(problem)}: {results['remark']}\n"] if "remark" in results else []
 
 
 def navier_stokes() -> str:
@@ -368,18 +378,26 @@ def generalisation(runs: list[dict[str, Any]]) -> str:
     return tables.markdown(header, rows)
 
 
+PAGES = (ROOT / "README.md", ROOT / "docs" / "paper.md")
+
+
 def main() -> int:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = {path: path.read_text(encoding="utf-8") for path in PAGES}
     parts = {
         "one-layer": one_layer(),
-        "records": records(),
+        "records": records_table(),
+        "remarks": "".join(records_remarks()),
         "measured": measured_so_far(),
         "conditions": conditions(),
     }
     for name, text in parts.items():
         marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        readme = marked.sub(lambda match, text=text: match[1] + text + match[2], readme)
-    wanted = {ROOT / "README.md": readme, RESULTS / "README.md": all_tables()}
+        if not any(marked.search(page) for page in pages.values()):
+            print(f"no page has a part marked <!-- {name} -->")
+            return 1
+        for path, page in pages.items():
+            pages[path] = marked.sub(lambda match, text=text: match[1] + text + match[2], page)
+    wanted = {**pages, RESULTS / "README.md": all_tables()}
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     if "--check" in sys.argv:
         for path in stale:

@@ -5,7 +5,8 @@ A run folder:
     spec.toml           what the run is
     checkpoints/        where it stands, see `hofno.train.state`
     metrics.jsonl       a row for each epoch
-    model.safetensors, normalisers.safetensors, model.json, manifest.json   the trained operator
+    model.safetensors, normalisers.safetensors, experience.safetensors, model.json, manifest.json
+                        the trained operator
     evaluation.json     its errors on the test split
     resolution.json     its errors on other grids, if it was evaluated there
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import tomllib
 import warnings
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +53,7 @@ from hofno.storage.lock import LOCK
 from hofno.surrogate import Surrogate, find_device, load, resume_command
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
+from hofno.train.ranks import join
 from hofno.train.show import Show
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
@@ -240,25 +243,31 @@ def is_finished(path: Path) -> bool:
 
 
 def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()) -> Run:
-    """Train in a run folder, a new one or from its newest checkpoint, and save the operator there."""
-    with storage.RunLock(path):
-        if not resume:
+    """Train in a run folder, a new one or from its newest checkpoint, and save the operator there.
+
+    Of processes that train together each calls this, and the first one writes.
+    """
+    device = find_device(spec.device)
+    writes = join(device).first
+    with storage.RunLock(path) if writes else nullcontext():
+        if writes and not resume:
             start_folder(spec, path)
         model = make_model(spec, data.in_channels, data.out_channels)
-        trackers = make_trackers(track, path, spec.name, spec.plain())
+        trackers = make_trackers(track, path, spec.name, spec.plain()) if writes else []
         run = train(
             model,
             data,
             spec.train,
             seed=spec.seed,
-            device=find_device(spec.device),
+            device=device,
             folder=Folder(path, spec.run_hash, resume, resume_command(path)),
             show=show,
             trackers=trackers,
             label=spec.label or spec.name,
         )
         run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
-        storage.update_folder(path, run.surrogate.files(), {"kind": "run", "run_hash": spec.run_hash})
+        if writes:
+            storage.update_folder(path, run.surrogate.files(), {"kind": "run", "run_hash": spec.run_hash})
     return run
 
 

@@ -71,7 +71,7 @@ def test_airfoil_samples_are_the_published_ones(monkeypatch: pytest.MonkeyPatch)
 
 def test_plasticity_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = numbered(0, 987 * 20, 4, (1, 1)).reshape(987, 20, 4, 1, 1)
-    whole = pressed.Pressed(numbered(0, 987, 1, ())[:, :1].reshape(987, 1), frames)
+    whole = pressed.Pressed(numbered(0, 987, 1, ())[:, :1].reshape(987, 1) + np.arange(2), frames.repeat(2, 3))
     parts = {name: pressed.Pressed(whole.die[rows], whole.frames[rows]) for name, rows in pressed._PUBLISHED.items()}
     monkeypatch.setattr(pressed, "read_published", lambda folder: parts)
     volume, single = (hofno.read("plasticity", "there", form=form, train=5) for form in ("volume", "frames"))
@@ -80,6 +80,10 @@ def test_plasticity_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (volume.test.together, single.test.together) == (1, 20)
     assert [len(each.symmetry.motions[1].matrix) for each in (volume, single) if each.symmetry] == [3, 2]
     assert torch.equal(volume.test.y[0, :, 0, 0].T, single.test.y[:20, :, 0, 0])
+    aligned = hofno.read("plasticity", "there", form="frames", train=5, aligned=True)
+    assert torch.equal(aligned.test.x[:, :1], single.test.x[:, :1].flip(2))
+    assert torch.equal(aligned.test.y, single.test.y)
+    assert aligned.stamp != single.stamp
     with pytest.raises(SpecError, match="hold 7 samples for valid; got valid=8"):
         hofno.read("plasticity", "there", valid=8)
     with pytest.raises(SpecError, match=r"plasticity\.form"):

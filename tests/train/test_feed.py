@@ -158,7 +158,8 @@ def test_it_resumes_in_the_middle_of_an_epoch(
 
 
 LARGE = """
-import resource, sys
+import sys, threading, time
+from pathlib import Path
 import numpy as np, torch
 import hofno
 from hofno.data import ondisk
@@ -173,15 +174,31 @@ def once(n):
     run = hofno.fit(torch.nn.Conv2d(1, 1, 1), data, epochs=1, batch_size=8, device="cpu", progress=False)
     return hofno.evaluate(run, data.test)["rel_l2"]
 
-once(samples // 8)  # libraries are loaded, and some samples have been through all of it
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-error = once(samples)
-print(error, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+def own():  # MiB; pages of files that are mapped are the system's, which keeps them while it has room
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) // 1024
+
+def most(n):  # while n samples go through all of it
+    ended, seen = threading.Event(), []
+    def watch():
+        while not ended.wait(0.005):
+            seen.append(own())
+    watching = threading.Thread(target=watch)
+    watching.start()
+    error = once(n)
+    ended.set()
+    watching.join()
+    return error, max(seen)
+
+_, before = most(samples // 8)  # libraries are loaded, and pieces have their size
+error, after = most(samples)
+print(error, after - before)
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 def test_a_set_larger_than_the_memory_it_takes(tmp_path: Path) -> None:
-    """320 MB of samples, through an epoch, validation and evaluation; memory grows by a small part of that."""
+    """320 MB of samples, through an epoch, validation and evaluation; in memory all of it would take 500."""
     samples, side = 2560, 128
     rng = np.random.default_rng(0)
     for name in "xy":
@@ -197,4 +214,4 @@ def test_a_set_larger_than_the_memory_it_takes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     error, grown = map(float, done.stdout.split())
     assert 0 < error < 10
-    assert grown < 80, f"{grown} MiB"
+    assert grown < 160, f"{grown} MiB"

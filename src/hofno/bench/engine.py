@@ -36,6 +36,7 @@ from hofno.storage import write_json
 from hofno.train.activations import saved_bytes
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast, precision
+from hofno.train.ranks import Share
 from hofno.train.step import Step
 from hofno.train.tasks import Pairs
 from hofno.workers import alone
@@ -90,7 +91,7 @@ def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str,
     spec = TrainSpec(batch_size=len(x), cuda_graph=way.graph, compile=way.compiled)  # pyright: ignore[reportCallIssue]
     scale = torch.zeros((), device=device), torch.ones((), device=device)
     step = Step(model, Optimisers(model, spec, device), None, Pairs(x, y), scale, spec)
-    everything = torch.arange(len(x), device=device)
+    everything = Share.whole(torch.arange(len(x), device=device))
     with precision(way.policy, model):
         step.use(way.policy)
         (seconds,) = take_turns([lambda: step(everything)], rounds, device)

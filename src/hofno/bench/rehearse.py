@@ -24,6 +24,7 @@ from hofno.spec import Spec, TrainSpec
 from hofno.surrogate import Surrogate, find_device
 from hofno.train.optim import Optimisers
 from hofno.train.precision import policies_of, policy_of, precision
+from hofno.train.ranks import Share
 from hofno.train.step import Step
 from hofno.train.tasks import make_task, normalisers
 
@@ -56,9 +57,10 @@ class Rehearsal:
 
     def step_rounds(self, policy: str, rounds: int, seconds: float) -> list[float]:
         """Seconds of a training step by a policy, round by round."""
+        share = Share.whole(self.batch)
         with precision(policy, self.step.model):
             self.step.use(policy)
-            return timed(lambda: self.step(self.batch), self.step.device, rounds, seconds)
+            return timed(lambda: self.step(share), self.step.device, rounds, seconds)
 
 
 def rehearsal(spec: Spec) -> Rehearsal:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hofno.cli.failures import INTERRUPTED, WRONG
 from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, print_table, progress_on
 from hofno.cli.threads import Threads, settle_threads
-from hofno.errors import SpecError
+from hofno.errors import DivergedError, SpecError
 
 if TYPE_CHECKING:
     from hofno.spec import Spec
+    from hofno.train.ranks import Ranks
 
 
 def generate(
@@ -65,7 +69,11 @@ def train(
         list[str] | None, typer.Option(metavar="tensorboard|wandb", help="Also write its rows there. Repeatable.")
     ] = None,
 ) -> None:
-    """Make the data of a spec, train its model and evaluate it; or continue a run that was interrupted."""
+    """Make the data of a spec, train its model and evaluate it; or continue a run that was interrupted.
+
+    Several GPUs train one network together if torchrun starts this: torchrun --nproc-per-node=4 -m hofno train SPEC
+    --out RUN. Each takes its share of every batch; the spec, and train.batch_size, stay as they are.
+    """
     settle_threads(threads)
     if resume is not None:
         if spec or out is not None or settings:
@@ -76,13 +84,14 @@ def train(
         raise SpecError("give a SPEC and --out RUN for a new run, or --resume RUN to continue one")
     from hofno import stages
 
-    read = load_spec(spec, settings)
-    if read.compare or read.sweep:
-        count = len(read.members())
-        typer.echo(f"note: {spec} is a study of {count} runs; only its own is trained here, use hofno run for all")
-    read = read.single()
+    study = load_spec(spec, settings)
+    read = study.single()
     stages.check(read)
-    stages.check_new_folder(out)
+    if _ranks(read).first:
+        if study.compare or study.sweep:
+            count = len(study.members())
+            typer.echo(f"note: {spec} is a study of {count} runs; only its own is trained here, use hofno run for all")
+        stages.check_new_folder(out)
     _train_and_evaluate(read, out, resume=False, track=tuple(track or ()))
 
 
@@ -113,10 +122,16 @@ def run(
     from hofno.study_report import write_report
     from hofno.study_results import check_mergeable, merge_into
     from hofno.train.loop import Interrupted
+    from hofno.train.ranks import are_several
     from hofno.train.show import choose_show
 
     settle_threads(threads)
     read = load_spec(spec, settings)
+    if are_several():
+        raise SpecError(
+            "hofno run trains each run of a study in one process, and several at a time with --workers; start it "
+            "without torchrun, or use torchrun -m hofno train for one run"
+        )
     check_study_folder(out, read)
     check_page_folder(out)
     if results is not None:
@@ -171,12 +186,39 @@ def _train_and_evaluate(read: Spec, path: Path, *, resume: bool, track: tuple[st
     from hofno.train.track import check_trackers
 
     check_trackers(track, path)
-    show = choose_show(True)
+    show, ranks = choose_show(True), _ranks(read)
+    trained = resume and stages.is_finished(path)
+    if not ranks.first:
+        ranks.wait()
+        if not trained:
+            with _left_to_the_first():
+                stages.train_run(read, stages.make_data(read), path, resume=resume, show=show)
+        return
     data = stages.make_data(read, progress_on(show))
+    ranks.wait()
     surrogate = None
-    if not resume or not stages.is_finished(path):
+    if not trained:
         surrogate = stages.train_run(read, data, path, resume=resume, show=show, track=track).surrogate
     record, _ = stages.evaluate_run(read, data, path, surrogate)
     for name, value in record["metrics"].items():
         typer.echo(f"test {name}: {value:.6g}")
     typer.echo(f"saved in {path}")
+
+
+def _ranks(read: Spec) -> Ranks:
+    """This process among those that train one network together; mostly it is alone."""
+    from hofno.data.device import find_device
+    from hofno.train.ranks import join
+
+    return join(find_device(read.device))
+
+
+@contextmanager
+def _left_to_the_first() -> Iterator[None]:
+    """What stops all processes is told by the first of them."""
+    from hofno.train.loop import Interrupted
+
+    try:
+        yield
+    except (Interrupted, DivergedError) as error:
+        raise typer.Exit(INTERRUPTED if isinstance(error, Interrupted) else WRONG) from None

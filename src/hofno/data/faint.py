@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hofno.data.ondisk import Values, pieces_of
+from hofno.data.ondisk import Values, ranges
 
 FAINT = 1e-6
 NAMED = 5
@@ -19,9 +19,11 @@ NAMED = 5
 
 def target_norms(y: Values, *, fields: int = 0) -> Tensor:
     """||y|| of each sample (n, c, *grid), (n,), or with `fields` of each of its frames, (n, t); in float64."""
-    if fields == 0:
-        return torch.cat([piece.flatten(1).double().norm(dim=1) for piece in pieces_of(y)])
-    return torch.cat([piece.unflatten(1, (-1, fields)).flatten(2).double().norm(dim=2) for piece in pieces_of(y)])
+    split = y.shape[1] // (fields or y.shape[1])  # frames
+    norms = torch.empty(y.shape[0], split, dtype=torch.float64)  # at once: small results between pieces hold memory
+    for rows in ranges(y.shape):
+        norms[rows] = y[rows].unflatten(1, (split, -1)).flatten(2).double().norm(dim=2)
+    return norms if fields else norms[:, 0]
 
 
 def faint(norms: Tensor) -> Tensor:

@@ -144,16 +144,20 @@ def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200)
     return _original(found, airfoil.Airfoil(), stamp)  # pyright: ignore[reportCallIssue]
 
 
-def _plasticity(folder: Path, form: str = "volume", train: int = 900, valid: int = 7, test: int = 80) -> Dataset:
+def _plasticity(
+    folder: Path, form: str = "volume", aligned: bool = False, train: int = 900, valid: int = 7, test: int = 80
+) -> Dataset:
     """Dies and frames of the file; validation samples are those that the published protocol leaves out."""
-    made = make_problem("plasticity", {"form": form})
+    made = make_problem("plasticity", {"form": form, "aligned": aligned})
     whole = pressed.read_published(folder)
     found: dict[str, Split] = {}
     for name, count in (("train", train), ("valid", valid), ("test", test)):
         _check_count(name, count, len(whole[name].die))
-        chosen = pressed.Pressed(whole[name].die[:count], whole[name].frames[:count])
+        die = whole[name].die[:count]
+        chosen = pressed.Pressed(die[:, ::-1].copy() if aligned else die, whole[name].frames[:count])
         found[name] = split_of(chosen.arrays(form), made.together)
     stamp = {"problem": "plasticity", "samples": [train, valid, test], "form": form}
+    stamp |= {"aligned": True} if aligned else {}
     return _original(found, made, stamp)
 
 

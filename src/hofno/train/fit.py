@@ -16,6 +16,7 @@ from hofno.models.registry import MODELS
 from hofno.spec import TrainSpec, check_seed, fingerprint
 from hofno.surrogate import find_device
 from hofno.train.loop import Folder, Run, train
+from hofno.train.ranks import join
 from hofno.train.same_data import remember_data
 from hofno.train.show import choose_show
 from hofno.train.track import check_trackers, make_trackers
@@ -74,6 +75,9 @@ def fit(
 ) -> Run:
     """Train `model` in place on `data.train`, watching `data.valid`; `data.test` is never touched.
 
+    In a script that `torchrun` starts in several processes, these train one network together, see
+    `hofno.train.ranks`: each calls this with the same data, and the first one shows progress and writes files.
+
     Args:
         model: any module from (b, c, *grid) to (b, c', *grid); at points, from (b, c, N), coords (b, d, N) in units of
             the box around the training points, and where samples are ragged a mask (b, N).
@@ -99,20 +103,22 @@ def fit(
             raise SpecError("resume=True needs the run folder: give out=...")
         return train(model, data, spec, seed=seed, device=place, show=choose_show(progress))
     path = Path(out)
+    settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
+    config = getattr(model, "config", None)
+    run_hash = fingerprint([settled, seed, repr(config if isinstance(config, dict) else type(model))])
+    folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
+    if not join(place).first:
+        return train(model, data, spec, seed=seed, device=place, folder=folder)
     kept = ("checkpoints", "model.safetensors", "spec.toml", "manifest.json")
     if not resume and any((path / name).exists() for name in kept):
         raise SpecError(
             f"{path} holds an earlier run or saved files; give another out, or resume=True to go on with a run"
         )
     path.mkdir(parents=True, exist_ok=True)
-    settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
-    config = getattr(model, "config", None)
-    run_hash = fingerprint([settled, seed, repr(config if isinstance(config, dict) else type(model))])
     can_load = type(model) in MODELS.values()
     with storage.RunLock(path):
         remember_settings(settled, seed, model, path)
         remember_data(data, path)
-        folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
         rows = make_trackers(trackers, path, path.name, spec.model_dump(mode="json"))
         show = choose_show(progress)
         if not can_load:

@@ -4,7 +4,8 @@
     a checkpoint
 
 It can be stopped at any moment. Ctrl-C and SIGTERM finish the step, save, and leave; after a kill the newest checkpoint
-serves. Either way `resume` goes on to the same bits on the same machine.
+serves. Either way `resume` goes on to the same bits on the same machine. Several processes may train one network
+together (`hofno.train.ranks`); then this runs in each of them.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from hofno.train.experience import gain_experience
 from hofno.train.feed import Feed, make_feed
 from hofno.train.optim import Optimisers
 from hofno.train.precision import policy_of, precision
+from hofno.train.ranks import Ranks, join
+from hofno.train.same_data import describe_data
 from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
@@ -94,7 +97,9 @@ def train(
     label: str = "train",
 ) -> Run:
     """Train `model` in place and return it with its normalisers and history."""
-    show = show or Silent()
+    ranks = join(device)
+    device = ranks.place(device)
+    show = show if show is not None and ranks.first else Silent()
     for name, split in (("train", data.train), ("valid", data.valid)):
         for key, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
             if part is not None:
@@ -106,19 +111,24 @@ def train(
     symmetry = data.symmetry if spec.symmetric else None
     normalised = (inputs.to(device), targets.to(device))
     surrogate = Surrogate(model, *normalised, data.grid, {"data": data.stamp}, data.rollout, symmetry)
-    with _random(seed, device), _requests_to_stop() as stop, showing(show):
+    with _random(ranks.seed(seed), device), _requests_to_stop() as stop, showing(show):
         place(model, data.grid)
+        ranks.same_weights(model)
         check_fit(model, data, device)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
         state = TrainState(model, optimisers, Position(), average)
         if folder is not None and folder.resume:
-            found = checkpoint.restore(state, folder.path / "checkpoints", folder.run_hash, device, show.note)
+            where = folder.path / "checkpoints"
+            found = checkpoint.restore(state, where, folder.run_hash, device, show.note, ranks)
             show.note(f"resuming from {found.name}" if found else "no checkpoint yet: starting from the beginning")
         rows: list[Tracker] = list(trackers or [])
-        if folder is not None:
+        if folder is not None and ranks.first:
             rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
         feed = make_feed(data, spec, inputs, targets, device)
+        if ranks.count > 1:
+            ranks.check(spec.batch_size, feed.items, f"{seed} {spec!r} {describe_data(data)}")
+            show.note(f"{ranks.count} processes train together, each with {ranks.size(spec.batch_size)} of a batch")
         if feed.streamed:
             show.note(feed.place)
         if about_targets is not None:
@@ -134,7 +144,7 @@ def train(
         if final != "fp32":
             show.note(f"trained in {final}, used in float32: train.finish=0.1 would end the training in float32 too")
         scale = targets.to(device).shaped(len(data.train.parts.y.shape) - 2)
-        step = Step(model, optimisers, state.average, feed.task, scale, spec)
+        step = Step(model, optimisers, state.average, feed.task, scale, spec, ranks)
         try:
             _epochs(state, step, feed, surrogate, data, spec, seed, folder, show, rows, stop, label)
         finally:
@@ -160,7 +170,7 @@ def _epochs(
     label: str,
 ) -> None:
     """Run the epochs that remain."""
-    at, device = state.position, step.device
+    at, device, ranks = state.position, step.device, step.ranks
     items = feed.items
     batches = math.ceil(items / spec.batch_size)
     total = spec.epochs * batches
@@ -173,23 +183,23 @@ def _epochs(
         clock = time.perf_counter()
         if folder is None:
             return "nothing is saved: no folder was given"
-        where = checkpoint.save(state, folder.path / "checkpoints", folder.run_hash, device)
+        where = checkpoint.save(state, folder.path / "checkpoints", folder.run_hash, device, ranks)
         return f"continue with: {folder.again}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
         order, policy = epoch_order(seed, at.epoch, items), policy_of(spec, at.epoch, device)
         with precision(policy, state.model):
             step.use(policy)
-            step.loss_sum.fill_(at.loss_sum)
-            for index, chosen in enumerate(feed.batches(order, spec.batch_size, at.batch), at.batch):
+            step.loss_sum.fill_(at.loss_sum if ranks.first else 0.0)
+            for index, share in enumerate(ranks.shares(feed, order, spec.batch_size, at.batch), at.batch):
                 step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))
-                step(chosen)
+                step(share)
                 at.step += 1
                 at.batch = index + 1
-                stopping = stop.is_set()
+                stopping = ranks.any(stop.is_set())
                 saving = stopping or at.batch == batches
                 if device.type == "cpu" or saving:
-                    at.loss_sum = float(step.loss_sum)
+                    at.loss_sum = ranks.total(float(step.loss_sum))
                     seen = min(at.batch * spec.batch_size, items)
                     if not math.isfinite(at.loss_sum):
                         raise _divergence(f"the loss turned {at.loss_sum}", at.epoch + 1, at.step, folder)
@@ -201,8 +211,9 @@ def _epochs(
         row: dict[str, Any] = {"epoch": at.epoch + 1, "step": at.step, "train_loss": at.loss_sum / items}
         at.epoch, at.batch, at.loss_sum = at.epoch + 1, 0, 0.0
         last = at.epoch == spec.epochs
+        ranks.same_weights(state.model, buffers_only=True)  # what a network has seen differs; what it learnt does not
         if len(data.valid) > 0 and (last or at.epoch % spec.validate_every == 0):
-            row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec)
+            row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec, ranks)
             if data.rollout is None and row["valid_rel_l2"] >= UNBOUNDED:
                 raise _divergence("predictions have no bound", at.epoch, at.step, folder)
         row["rate"] = rate(spec.schedule, at.step - 1, total, spec.warmup, spec.final_lr)
@@ -221,10 +232,10 @@ def epoch_order(seed: int, epoch: int, items: int) -> Tensor:
     return torch.from_numpy(rng.permutation(items))
 
 
-def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec) -> float:
+def _validate(state: TrainState, surrogate: Surrogate, split: Split, spec: TrainSpec, ranks: Ranks) -> float:
     """Mean rel_l2 on the validation split of the weights that would be saved; remembers the best ones if asked to."""
     with _weights(state.model, state.average):
-        value = measure(surrogate, split).means()["rel_l2"]
+        value = ranks.of_first(measure(surrogate, split).means()["rel_l2"])
         if spec.select == "best" and (state.position.best is None or value < state.position.best):
             state.position.best = value
             state.best_weights = {k: v.detach().clone() for k, v in state.model.state_dict().items()}

@@ -18,6 +18,7 @@ from hofno import storage
 from hofno.errors import CheckpointError
 from hofno.surrogate import load_weights
 from hofno.train.optim import Optimisers
+from hofno.train.ranks import Ranks
 from hofno.versions import versions
 
 KEEP = 2
@@ -47,12 +48,13 @@ class TrainState:
     best_weights: dict[str, Tensor] | None = None
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: torch.device, ranks: Ranks) -> dict[str, Any]:
     """What makes bits differ between machines."""
     return {
         "device": device_name(device),
         "threads": torch.get_num_threads(),
         "versions": versions(),
+        **({"processes": ranks.count} if ranks.count > 1 else {}),
     }
 
 
@@ -65,28 +67,44 @@ def device_name(device: torch.device) -> str:
     return f"CPU ({torch.backends.cpu.get_cpu_capability()}, {count})"
 
 
-def save(state: TrainState, folder: Path, run_hash: str, device: torch.device) -> Path:
-    """Write a checkpoint and drop all but the newest ones."""
+def save(state: TrainState, folder: Path, run_hash: str, device: torch.device, ranks: Ranks) -> Path:
+    """Write a checkpoint and drop all but the newest ones; the first process does it, with random numbers of all."""
+    path = folder / f"step-{state.position.step:09d}"
+    random = _random_states(device, ranks)
+    if not ranks.first:
+        return path
     tensors = {f"model.{k}": v for k, v in state.model.state_dict().items()}
     tensors |= {f"optimiser.{k}": v for k, v in state.optimisers.tensors().items()}
     for prefix, weights in (("average", state.average), ("best", state.best_weights)):
         tensors |= {f"{prefix}.{k}": v for k, v in (weights or {}).items()}
-    tensors["random.cpu"] = torch.get_rng_state()
-    if device.type == "cuda":
-        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    tensors |= random
     position = dict(vars(state.position))
     files = {
         "state.safetensors": storage.tensor_bytes(tensors),
         "position.json": (json.dumps(position, allow_nan=False) + "\n").encode(),
     }
-    path = folder / f"step-{state.position.step:09d}"
-    meta = {"kind": "checkpoint", "run_hash": run_hash, "environment": environment(device)}
+    meta = {"kind": "checkpoint", "run_hash": run_hash, "environment": environment(device, ranks)}
     storage.save_folder(path, files, meta)
     storage.prune_checkpoints(folder, KEEP)
     return path
 
 
-def restore(state: TrainState, folder: Path, run_hash: str, device: torch.device, report: Any) -> Path | None:
+def _random_states(device: torch.device, ranks: Ranks) -> dict[str, Tensor]:
+    """Where the random numbers of every process stand; those of the first have no number in their names."""
+    found = {f"random.cpu{_numbered(i)}": state for i, state in enumerate(ranks.gather(torch.get_rng_state()))}
+    if device.type == "cuda":
+        states = ranks.gather(torch.cuda.get_rng_state(device))
+        found |= {f"random.cuda{_numbered(i)}": state for i, state in enumerate(states)}
+    return found
+
+
+def _numbered(rank: int) -> str:
+    return f".{rank}" if rank else ""
+
+
+def restore(
+    state: TrainState, folder: Path, run_hash: str, device: torch.device, report: Any, ranks: Ranks
+) -> Path | None:
     """Continue from the newest sound checkpoint of a run, if there is one."""
     path = storage.newest_checkpoint(folder, report)
     if path is None:
@@ -97,8 +115,8 @@ def restore(state: TrainState, folder: Path, run_hash: str, device: torch.device
             f"{path} belongs to another spec (hash {meta.get('run_hash')}, this run has {run_hash}); "
             "resume with the spec in the run folder, or start a new run"
         )
-    then, now = meta.get("environment", {}), environment(device)
-    changed = [key for key in now if then.get(key) != now[key]]
+    then, now = meta.get("environment", {}), environment(device, ranks)
+    changed = [key for key in dict.fromkeys((*now, *then)) if then.get(key) != now.get(key)]
     if changed:
         names = ", ".join(changed)
         report(f"note: {names} changed since the checkpoint, so the last bits may differ from an unbroken run")
@@ -113,9 +131,11 @@ def restore(state: TrainState, folder: Path, run_hash: str, device: torch.device
         saved = part("average." if name == "average" else "best.")
         if saved and (weights is not None or name == "best_weights"):
             setattr(state, name, {k: v.to(device) for k, v in saved.items()})
-    torch.set_rng_state(tensors["random.cpu"])
-    if device.type == "cuda" and "random.cuda" in tensors:
-        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+    own = _numbered(ranks.rank)  # a process that the run did not have before goes on as one that starts
+    if f"random.cpu{own}" in tensors:
+        torch.set_rng_state(tensors[f"random.cpu{own}"])
+    if device.type == "cuda" and f"random.cuda{own}" in tensors:
+        torch.cuda.set_rng_state(tensors[f"random.cuda{own}"], device)
     state.position = read_position(path)
     return path
 

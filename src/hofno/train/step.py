@@ -1,4 +1,9 @@
-"""One training step, eager or captured in a CUDA graph. Both run the same kernels on the same numbers."""
+"""One training step, eager or captured in CUDA graphs. Both run the same kernels on the same numbers.
+
+A step learns, which is forward, loss and backward, and takes what was learnt, which is clipping, optimiser and average.
+Between the two, processes that train together add up their gradients (`hofno.train.ranks`): alone, all of it is one
+graph, and with others two.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from hofno.spec import TrainSpec
 from hofno.train.losses import in_own_units, loss_of
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
+from hofno.train.ranks import Ranks, Share
 from hofno.train.tasks import Task
 
 WARMUP_STEPS = 3
@@ -36,9 +42,10 @@ class Step:
         task: Task,
         target_scale: tuple[Tensor, Tensor],
         spec: TrainSpec,
+        ranks: Ranks | None = None,
     ) -> None:
         self.model, self.optimisers, self.average = model, optimisers, average
-        self.task = task
+        self.task, self.ranks = task, ranks or Ranks()
         self.scale = in_own_units(*target_scale)
         self.spec = spec
         self.device = task.device
@@ -46,35 +53,61 @@ class Step:
         self.forward = noisy(forward, spec.noise) if spec.noise > 0.0 else forward
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        self.indices = torch.zeros(spec.batch_size, dtype=torch.long, device=self.device)
+        self.indices = torch.zeros(self.ranks.size(spec.batch_size), dtype=torch.long, device=self.device)
+        self.full = Share(self.indices, len(self.indices), spec.batch_size)
         self.policy = ""
-        self.graph: torch.cuda.CUDAGraph | None = None
+        self.graphs: list[torch.cuda.CUDAGraph] = []
+        self.gradients: Tensor | None = None  # all of them, flat, where there are other processes
 
     def use(self, policy: str) -> None:
         """Take the next steps by this policy, whose `precision` the caller has set."""
         if policy != self.policy:
-            self.policy, self.graph = policy, None
+            self.policy, self.graphs = policy, []
             if self.spec.cuda_graph and self.device.type == "cuda":
                 self._capture()
 
-    def __call__(self, indices: Tensor) -> None:
-        """Train on the given indices and add the batch's summed loss to `loss_sum`."""
-        if self.graph is not None and len(indices) == self.spec.batch_size:
-            self.indices.copy_(indices)
-            self.graph.replay()
+    def __call__(self, share: Share) -> None:
+        """Train on a batch, of which this is the share of this process; add its summed loss to `loss_sum`."""
+        if self.graphs and (share.counted, share.batch) == self.full[1:]:
+            self.indices.copy_(share.indices)
+            for turn, graph in enumerate(self.graphs):
+                if turn == 1:
+                    self._add_up()
+                graph.replay()
         else:
-            self._run(indices)
+            self._run(share)
 
     def weights_are_finite(self) -> bool:
         return bool(torch.stack([p.isfinite().all() for p in self.parameters]).all())
 
-    def _run(self, indices: Tensor) -> None:
+    def _run(self, share: Share) -> None:
+        self._learn(share)
+        self._add_up()
+        self._take()
+
+    def _learn(self, share: Share) -> None:
         for p in self.parameters:
             p.grad = None
         with autocast(self.policy, self.device):
-            prediction, target, share = self.task.predict(self.forward, indices)
-        loss = loss_of(self.spec.loss, prediction.float(), target, *self.scale, share)
-        loss.backward()
+            prediction, target, there = self.task.predict(self.forward, share.indices)
+        loss = loss_of(self.spec.loss, prediction.float(), target, *self.scale, there)
+        part = share.counted / share.batch
+        (loss if part == 1.0 else loss * part).backward()
+        self.loss_sum += loss.detach().double() * share.counted
+        if self.ranks.count > 1:
+            learning = [p.grad.flatten() for p in self.parameters if p.grad is not None]
+            self.gradients = torch.cat(learning, out=self.gradients)
+
+    def _add_up(self) -> None:
+        if self.gradients is not None:
+            self.ranks.add(self.gradients)
+
+    def _take(self) -> None:
+        if self.gradients is not None:
+            learning = [p for p in self.parameters if p.grad is not None]
+            parts = self.gradients.split([p.numel() for p in learning])
+            for p, part in zip(learning, parts, strict=True):
+                p.grad = part.view_as(p)
         if self.spec.clip > 0.0:
             nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
         self.optimisers.step()
@@ -83,7 +116,6 @@ class Step:
                 live = self.model.state_dict()
                 averages, weights = list(self.average.values()), [live[k] for k in self.average]
                 torch._foreach_lerp_(averages, weights, 1.0 - self.spec.ema)  # pyright: ignore[reportPrivateImportUsage]
-        self.loss_sum += loss.detach().double() * len(indices)
 
     def _capture(self) -> None:
         """Record `_run` once on a side stream, leaving weights, optimiser, averages and random numbers as they were."""
@@ -94,11 +126,16 @@ class Step:
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(WARMUP_STEPS):
-                self._run(self.indices)
+                self._run(self.full)
         torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self._run(self.indices)
+        parts = [lambda: self._run(self.full)]
+        if self.ranks.count > 1:
+            parts = [lambda: self._learn(self.full), self._take]
+        for part in parts:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                part()
+            self.graphs.append(graph)
         torch.cuda.set_rng_state(random, self.device)
         with torch.no_grad():
             for key, value in self._live().items():

@@ -1,0 +1,186 @@
+"""Processes that train one network together, as `torchrun` starts them.
+
+    torchrun --nproc-per-node=4 -m hofno train SPEC --out RUN        or a script that calls hofno.fit
+
+Each process has the network and the data, takes its share of every batch, and all take the same step by the sum of
+their gradients: what one process would do, up to rounding. `train.batch_size` is that of all of them together. Random
+numbers (stochastic depth, augmentation, noise) are drawn by each process for its share. The first process shows
+progress and writes files.
+
+Gradients go from GPU to GPU by NCCL. What processes agree upon goes over the host, by gloo.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from hofno.errors import SpecError
+from hofno.train.feed import Feed
+
+PATIENCE = timedelta(days=7)  # for what one process does while the others wait, such as making data
+
+
+class Share(NamedTuple):
+    """What a process takes of a batch; where that is nothing, a sample that does not count."""
+
+    indices: Tensor
+    counted: int  # samples that count
+    batch: int  # samples of the whole batch
+
+    @classmethod
+    def whole(cls, indices: Tensor) -> Share:
+        """All of a batch."""
+        return cls(indices, len(indices), len(indices))
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together; alone unless told otherwise."""
+
+    rank: int = 0
+    count: int = 1
+    local: int = 0  # its number on this machine
+    host: Any = None  # the group that numbers on the host go through
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def place(self, device: torch.device) -> torch.device:
+        """The device of this process: on a machine with several GPUs each has its own."""
+        if self.count == 1 or device.type != "cuda":
+            return device
+        if device.index is not None:
+            raise SpecError(
+                f"{self.count} processes train together, each on a GPU of its own; got device {str(device)!r}; use "
+                "'cuda' or 'auto'"
+            )
+        own = torch.device("cuda", self.local % torch.cuda.device_count())
+        torch.cuda.set_device(own)
+        return own
+
+    def check(self, batch_size: int, items: int, run: str) -> None:
+        """Refuse batches that cannot be shared out, and processes whose data or settings, told by `run`, are others."""
+        if self.any(self.of_first(_number(run)) != _number(run)):
+            raise SpecError(
+                f"the {self.count} processes that train together have different data or settings; give all of them "
+                "the same: draw random numbers from fixed seeds"
+            )
+        if batch_size % self.count != 0:
+            raise SpecError(
+                f"train.batch_size={batch_size} is shared by {self.count} processes; make it a multiple of {self.count}"
+            )
+        if items < self.count:
+            raise SpecError(f"there are {items} training samples for {self.count} processes; start fewer of them")
+
+    def size(self, batch_size: int) -> int:
+        """Samples of a full batch that this process takes."""
+        return batch_size // self.count
+
+    def shares(self, feed: Feed, order: Tensor, batch_size: int, first: int) -> Iterator[Share]:
+        """The share of this process in batch after batch of `order`, from number `first` on."""
+        own = order
+        if self.count > 1:
+            own = torch.cat([batch[self.rank :: self.count] for batch in order.split(batch_size)])
+        starts = range(first * batch_size, len(order), batch_size)
+        whole = [min(batch_size, len(order) - start) for start in starts]
+        left = whole.pop() if whole and 0 < len(order) % batch_size <= self.rank else None  # too few for this process
+        for batch, indices in zip(whole, feed.batches(own, self.size(batch_size), first), strict=True):
+            yield Share(indices, len(indices), batch)
+        if left is not None:
+            yield Share(torch.zeros(1, dtype=torch.long, device=feed.task.device), 0, left)
+
+    def seed(self, seed: int) -> int:
+        """Where the random numbers of this process start; those of the first one are as if it were alone."""
+        return seed if self.first else int(np.random.SeedSequence([seed, self.rank, 11]).generate_state(1)[0])
+
+    def add(self, values: Tensor) -> Tensor:
+        """Their sum over all processes, in place; on the device they are on."""
+        if self.count > 1:
+            dist.all_reduce(values)
+        return values
+
+    def total(self, value: float) -> float:
+        """The sum of a number over all processes."""
+        return float(self._on_host(value, dist.ReduceOp.SUM))
+
+    def any(self, fact: bool) -> bool:
+        """Whether something is so for one of the processes; all of them have the same answer."""
+        return bool(self._on_host(float(fact), dist.ReduceOp.MAX))
+
+    def of_first(self, value: float) -> float:
+        """What the first process has."""
+        return self.total(value if self.first else 0.0)
+
+    def wait(self) -> None:
+        """Until all processes have come here."""
+        if self.count > 1:
+            dist.barrier(self.host)
+
+    def gather(self, state: Tensor) -> list[Tensor]:
+        """Tensors of one shape on the host, of each process."""
+        if self.count == 1:
+            return [state]
+        found = [torch.empty_like(state) for _ in range(self.count)]
+        dist.all_gather(found, state, group=self.host)
+        return found
+
+    def same_weights(self, model: nn.Module, *, buffers_only: bool = False) -> None:
+        """Give the weights and buffers of the first process to all."""
+        if self.count == 1:
+            return
+        parts = model.buffers() if buffers_only else model.state_dict().values()
+        with torch.no_grad():
+            for part in parts:
+                dist.broadcast(part, 0)
+
+    def _on_host(self, value: float, how: Any) -> float:
+        if self.count == 1:
+            return value
+        found = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(found, how, group=self.host)
+        return found.item()
+
+
+def _number(text: str) -> float:
+    """A whole number that float64 holds, in place of a text."""
+    return float(int(hashlib.sha256(text.encode()).hexdigest()[:12], 16))
+
+
+def are_several() -> bool:
+    """Whether this process was started as one of several that train together."""
+    if not dist.is_available():
+        return False
+    started = all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    return dist.is_initialized() or (started and int(os.environ["WORLD_SIZE"]) > 1)
+
+
+def join(device: torch.device) -> Ranks:
+    """This process among those that `torchrun` started, or whose process group there is already."""
+    return _joined(device.type) if are_several() else Ranks()
+
+
+@lru_cache(maxsize=1)
+def _joined(kind: str) -> Ranks:
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    if not dist.is_initialized():
+        if kind == "cuda":  # NCCL wants a GPU for each process
+            enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+            dist.init_process_group("cpu:gloo,cuda:nccl" if enough and dist.is_nccl_available() else "gloo")
+        else:
+            dist.init_process_group("gloo")
+        atexit.register(dist.destroy_process_group)
+    host = dist.new_group(backend="gloo", timeout=PATIENCE)
+    return Ranks(dist.get_rank(), dist.get_world_size(), local, host)

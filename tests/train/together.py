@@ -1,0 +1,93 @@
+"""Run by torchrun in two processes, see test_ranks.py: python together.py FOLDER. Writes what it found to FOLDER."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+import hofno
+from hofno.data.dataset import Dataset
+from hofno.errors import HofnoError
+from hofno.train.loop import Interrupted
+from hofno.train.ranks import Share, join
+from hofno.train.step import Step
+
+SETTINGS = {"epochs": 3, "batch_size": 4, "lr": 2e-3, "clip": 0.5, "ema": 0.9, "progress": False}
+SAMPLES = 13  # three full batches and one sample, of which the second process has none
+
+
+def dataset(seed: int = 0, samples: int = SAMPLES) -> Dataset:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples + 4, 1, 16, 16, generator=generator)
+    return hofno.from_arrays(x, x.cumsum(-1), periodic=True, split=(samples, 2, 2))
+
+
+def network(seed: int = 0, drop_path: float = 0.0) -> hofno.HOFNO:
+    torch.manual_seed(seed)
+    return hofno.HOFNO(1, 1, modes=(4, 4), width=8, depth=2, order=2, drop_path=drop_path)
+
+
+def weights(run: hofno.train.loop.Run) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in run.surrogate.model.parameters()])
+
+
+def interrupted_after(steps: int, rank: int, out: Path) -> str:
+    """Train, with a request to stop that one process alone is given; what it says."""
+    plain, seen = Step.__call__, 0
+
+    def counting(self: Step, share: Share) -> None:
+        nonlocal seen
+        plain(self, share)
+        seen += 1
+        if seen == steps and dist.get_rank() == rank:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Step.__call__ = counting  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        hofno.fit(network(drop_path=0.3), dataset(), out=out, **SETTINGS)
+    except Interrupted as error:
+        return str(error)
+    finally:
+        Step.__call__ = plain  # pyright: ignore[reportAttributeAccessIssue]
+    return "not interrupted"
+
+
+def refusal(data: Dataset, **settings: int) -> str:
+    try:
+        hofno.fit(network(), data, **{**SETTINGS, **settings})
+    except HofnoError as error:
+        return str(error)
+    return "nothing was refused"
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    ranks = join(torch.device("cpu"))
+    found = {"count": ranks.count}
+    # each process has made its own first weights: those of the first count
+    run = hofno.fit(network(seed=ranks.rank), dataset(), out=folder / "plain", **SETTINGS)
+    found["same"] = all(torch.equal(each, weights(run)) for each in ranks.gather(weights(run)))
+    whole = hofno.fit(network(drop_path=0.3), dataset(), out=folder / "whole", **SETTINGS)
+    states = ranks.gather(torch.tensor([ranks.seed(0)]))
+    found["seeds"] = [int(state) for state in states]
+    for rank in (0, 1):
+        out = folder / f"broken{rank}"
+        found[f"interrupted{rank}"] = interrupted_after(6, rank, out)
+        again = hofno.fit(network(drop_path=0.3), dataset(), out=out, resume=True, **SETTINGS)
+        found[f"bits{rank}"] = not ranks.any(not torch.equal(weights(again), weights(whole)))
+    found["other data"] = refusal(dataset(seed=ranks.rank))
+    found["odd batch"] = refusal(dataset(), batch_size=3)
+    found["few samples"] = refusal(dataset(samples=1))
+    if ranks.first:
+        (folder / "found.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
