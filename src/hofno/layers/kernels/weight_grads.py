@@ -25,7 +25,7 @@ from hofno.layers.kernels.wide_hidden import tiles
 
 SIDE = 128  # of a tile of dW
 POINTS, STAGES, WARPS = 64, 4, 8
-SPLITS, ROWS, COLUMNS = 8, 4, 128  # shares that are added up at a time, rows and columns of dW of a program that does
+TOGETHER, ROWS, COLUMNS = 8, 4, 128  # shares that are read at a time, rows and columns of dW that a program adds up
 
 
 @triton.jit
@@ -72,28 +72,27 @@ def _add_kernel(
     B: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
-    SPLITS: tl.constexpr,
+    TOGETHER: tl.constexpr,
     TURNS: tl.constexpr,
     FOLDED: tl.constexpr,
 ):
     rows, columns = tl.program_id(0) * ROWS + tl.arange(0, ROWS), tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     at, inside = rows[:, None] * B + columns[None, :], (rows < A)[:, None] & (columns < B)[None, :]
-    total, bias = tl.zeros((SPLITS, ROWS, COLUMNS), tl.float32), tl.zeros((SPLITS, ROWS), tl.float32)
+    grad, bias = tl.zeros((ROWS, COLUMNS), tl.float32), tl.zeros((ROWS,), tl.float32)
     for turn in range(TURNS):
-        shares = turn * SPLITS + tl.arange(0, SPLITS)
-        there, from_ = shares < share_count, shares.to(tl.int64) * A
-        of_weight = share_pointer + from_[:, None, None] * B + at[None, :, :]
-        total += tl.load(of_weight, mask=there[:, None, None] & inside[None, :, :], other=0.0)
-        of_bias = sum_pointer + from_[:, None] + rows[None, :]
-        bias += tl.load(of_bias, mask=there[:, None] & (rows < A)[None, :], other=0.0)
-    grad = tl.sum(total, axis=0)
+        for i in tl.static_range(TOGETHER):
+            share = turn * TOGETHER + i
+            from_ = share.to(tl.int64) * A
+            there = share < share_count
+            grad += tl.load(share_pointer + from_ * B + at, mask=inside & there, other=0.0)
+            bias += tl.load(sum_pointer + from_ + rows, mask=(rows < A) & there, other=0.0)
     if FOLDED:
         along = tl.sum(grad * tl.load(weight_pointer + at, mask=inside, other=0.0), axis=0)
         tl.store(gain_grad_pointer + tl.program_id(0) * B + columns, along, mask=columns < B)
         grad *= tl.load(gain_pointer + columns, mask=columns < B, other=0.0)[None, :]
     tl.store(weight_grad_pointer + at, grad, mask=inside)
     if tl.program_id(1) == 0:
-        tl.store(bias_grad_pointer + rows, tl.sum(bias, axis=0), mask=rows < A)
+        tl.store(bias_grad_pointer + rows, bias, mask=rows < A)
 
 
 def weight_grads(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -143,8 +142,8 @@ def _added(a: Tensor, b: Tensor, weight: Tensor | None, gain: Tensor | None) -> 
         B=columns,
         ROWS=ROWS,
         COLUMNS=COLUMNS,
-        SPLITS=SPLITS,
-        TURNS=blocks_of(shares, SPLITS),
+        TOGETHER=TOGETHER,
+        TURNS=blocks_of(shares, TOGETHER),
         FOLDED=weight is not None,
         num_warps=4,
     )
