@@ -84,6 +84,8 @@ def test_plasticity_in_both_forms(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(aligned.test.x[:, :1], single.test.x[:, :1].flip(2))
     assert torch.equal(aligned.test.y, single.test.y)
     assert aligned.stamp != single.stamp
+    with pytest.raises(SpecError, match="aligned is true or false; got 1"):
+        hofno.read("plasticity", "there", aligned=1)
     with pytest.raises(SpecError, match="hold 7 samples for valid; got valid=8"):
         hofno.read("plasticity", "there", valid=8)
     with pytest.raises(SpecError, match=r"plasticity\.form"):

@@ -33,7 +33,7 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
         problem: name of the benchmark.
         path: the file as it was published, or the folder of the files where there are several.
         options: how it is cut; for navier_stokes: history, start, horizon, train, valid, test; for darcy: resolution,
-            train, valid, test; for plasticity: form, train, valid, test; for the others: train, valid, test.
+            train, valid, test; for plasticity: form, aligned, train, valid, test; for the others: train, valid, test.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise SpecError(f"path is the name of a file or folder, a str or a Path; got {path!r}; give such a one")
@@ -45,7 +45,10 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"it takes: {', '.join(known)}"
             raise SpecError(f"reading {problem!r} has no option {name!r}; {hint}")
-        if not isinstance(known[name], str) and (type(value) is not int or value < 0):
+        if isinstance(known[name], bool):
+            if type(value) is not bool:
+                raise SpecError(f"{name} is true or false; got {value!r}")
+        elif not isinstance(known[name], str) and (type(value) is not int or value < 0):
             raise SpecError(f"{name} is a whole number of at least 0; got {value!r}")
     return READERS[problem](Path(path), **options)
 
