@@ -16,7 +16,7 @@ from __future__ import annotations
 import tomllib
 import warnings
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ from hofno.train.ranks import join
 from hofno.train.show import Show
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
-from hofno.train.track import make_trackers
+from hofno.train.track import Tracker, make_trackers
 from hofno.versions import versions
 
 RUNS_TOLD = 6
@@ -248,14 +248,18 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
     Of processes that train together each calls this, and the first one writes.
     """
     device = find_device(spec.device)
-    writes = join(device).first
-    with storage.RunLock(path) if writes else nullcontext():
-        if writes and not resume:
+    ranks = join(device)
+
+    def begin() -> list[Tracker]:
+        held.enter_context(storage.RunLock(path))
+        if not resume:
             start_folder(spec, path)
-        model = make_model(spec, data.in_channels, data.out_channels)
-        trackers = make_trackers(track, path, spec.name, spec.plain()) if writes else []
+        return make_trackers(track, path, spec.name, spec.plain())
+
+    with ExitStack() as held:
+        trackers = ranks.by_first(begin)
         run = train(
-            model,
+            make_model(spec, data.in_channels, data.out_channels),
             data,
             spec.train,
             seed=spec.seed,
@@ -266,7 +270,7 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
             label=spec.label or spec.name,
         )
         run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
-        if writes:
+        if ranks.first:
             storage.update_folder(path, run.surrogate.files(), {"kind": "run", "run_hash": spec.run_hash})
     return run
 

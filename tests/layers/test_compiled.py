@@ -84,9 +84,10 @@ def test_along_image_rows(precision: str, tmp_path: Path) -> None:
 
 def test_along_columns_and_points(tmp_path: Path) -> None:
     sizes = {"PADDED": True, "SCALED": True, "KEPT": 100, "PAIRS": 52, "N": 3072}
+    gained = {**sizes, "GAIN": 32.0, "BLOCK": columns.BLOCK}
     same = {"weight_pointer": FLOAT, "offset_pointer": FLOAT, "scale_pointer": FLOAT, "rows_pointer": "*i32"}
     there = {**same, "pairs_pointer": HALF, "out_pointer": HALF}
-    assert spilled(columns._filter_kernel, there, {**sizes, "BLOCK": columns.BLOCK}, tmp_path, num_warps=4) == 0
+    assert spilled(columns._filter_kernel, there, gained, tmp_path, num_warps=4) == 0
     back = {**same, "pairs_pointer": HALF, "grad_pointer": LOW, "pairs_grad_pointer": LOW}
     back |= {"weight_grad_pointer": FLOAT, "offset_grad_pointer": FLOAT, "sample_count": WHOLE}
     sizes |= {"BLOCK": columns.GRAD_BLOCK, "SAMPLES": columns.SAMPLES, "TURNS": 4}

@@ -247,6 +247,8 @@ def test_spectra_in_sixteen_bits(
         (batch, *points, channels),
         (batch, *points, channels),
     )
+    with torch.no_grad():
+        weight *= 1e-3  # what a filter leaves has its digits too
     grad, unit_grad = 1e-9 * grad.detach(), 1e-9 * other.detach()
     scale = torch.tensor([2.0, 0.0, 0.5], device=DEVICE) if scaled else None
     matrices = fourier.plane_matrices(points, padded_shape(points, 2 / 3), modes, "reference", x)
@@ -291,6 +293,23 @@ def test_spectra_in_sixteen_bits(
     found = q_grad.view_as(q), v_grad.view_as(x), weight_grad, offset_grad
     for one, reference in zip(found, expected, strict=True):
         assert 1e-8 < relative(one, reference) < 1e-2
+
+
+@runs_kernels
+def test_spectra_in_sixteen_bits_have_no_infinities() -> None:
+    """Products beyond the range of float16 count as its largest numbers; what is no number stays none."""
+    from hofno.layers.kernels import wide_rows
+    from hofno.layers.kernels.transforms import transforms_of
+
+    (x,) = draw((1, 2, 8, 128))
+    matrices = fourier.plane_matrices((2, 8), (2, 8), (1, 3), "symmetric", x)
+    t = transforms_of(matrices, wide_rows.tile_for(8, 128)).halved
+    q, bias = torch.full((16, 256), 400.0, device=DEVICE), torch.zeros(256, device=DEVICE)
+    s = wide_rows.product_in(q, bias, 2, t.rows_in, t.tile, t.kept, "ieee")
+    assert float(s.float().max()) == pytest.approx(65504, rel=1e-3)
+    assert bool(s.isfinite().all())
+    q[0, 0] = torch.nan
+    assert bool(wide_rows.product_in(q, bias, 2, t.rows_in, t.tile, t.kept, "ieee")[0, :, 0].isnan().all())
 
 
 @runs_kernels

@@ -65,8 +65,14 @@ def test_two_processes(tmp_path: Path) -> None:
     assert found["seeds"][0] == 0 != found["seeds"][1]
     for rank in (0, 1):  # a request that one process is given stops both at the same step
         assert found[f"interrupted{rank}"].startswith("stopped at step 6 of 12")
+        assert "by torchrun in 2 processes as before" in found[f"interrupted{rank}"]
         assert found[f"bits{rank}"]
-    assert "different data or settings" in found["other data"]
+    assert found["buffers"]
+    assert found["either"]
+    assert "holds an earlier run" in found["taken folder"]
+    assert "have different checkpoints" in found["other folder"]
+    for what in ("other model", "other data"):
+        assert "have different data, settings or models" in found[what]
     assert "batch_size=3 is shared by 2 processes; make it a multiple of 2" in found["odd batch"]
     assert "1 training samples for 2 processes" in found["few samples"]
     torch.set_num_threads(1)
@@ -100,6 +106,15 @@ def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert done.stdout.count("test rel_l2: ") == 1
     result = CliRunner().invoke(app, ["check", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
+
+
+def test_an_error_is_told_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = torchrun("-m", "hofno", "train", "quick/poisson", "--out", str(tmp_path / "file"))
+    assert done.returncode != 0
+    assert done.stderr.count("is a file, --out needs a folder") == 1
+    assert "see what it said" not in done.stderr
+    assert "gloo" not in done.stderr
 
 
 def test_a_study_is_not_for_torchrun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -59,12 +60,36 @@ def interrupted_after(steps: int, rank: int, out: Path) -> str:
     return "not interrupted"
 
 
-def refusal(data: Dataset, **settings: int) -> str:
+def refusal(data: Dataset, model: torch.nn.Module | None = None, **settings: Any) -> str:
     try:
-        hofno.fit(network(), data, **{**SETTINGS, **settings})
+        hofno.fit(model or network(), data, **{**SETTINGS, **settings})
     except HofnoError as error:
         return str(error)
     return "nothing was refused"
+
+
+class Buffers(torch.nn.Module):
+    """Buffers of all kinds, most of them others in each process."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(1, 1, 1)
+        self.register_buffer("expanded", torch.arange(4.0)[:, None].expand(4, 8))  # cannot be written, nor need be
+        self.register_buffer("strided", (torch.arange(12.0) + 100 * rank)[::2])
+        self.register_buffer("short", torch.arange(3, dtype=torch.int16) + rank)
+        self.register_buffer("fact", torch.tensor([rank == 0]))
+
+
+class Either(torch.nn.Module):
+    """One of two convolutions at random, so that processes have gradients of different ones."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.each = torch.nn.ModuleList(torch.nn.Conv2d(1, 1, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.each[int(torch.rand(()) < 0.5)](x)
 
 
 def main(folder: Path) -> None:
@@ -82,6 +107,17 @@ def main(folder: Path) -> None:
         found[f"interrupted{rank}"] = interrupted_after(6, rank, out)
         again = hofno.fit(network(drop_path=0.3), dataset(), out=out, resume=True, **SETTINGS)
         found[f"bits{rank}"] = not ranks.any(not torch.equal(weights(again), weights(whole)))
+    buffers = Buffers(ranks.rank)
+    ranks.same_weights(buffers)
+    wanted = Buffers(0).state_dict()
+    alike = [torch.equal(part, wanted[name]) for name, part in buffers.state_dict().items() if "conv" not in name]
+    found["buffers"] = not ranks.any(not all(alike))
+    either = hofno.fit(Either(), dataset(), **SETTINGS)
+    found["either"] = all(torch.equal(each, weights(either)) for each in ranks.gather(weights(either)))
+    found["taken folder"] = refusal(dataset(), out=folder / "plain")
+    seen = folder / ("whole" if ranks.first else "new")  # the second process does not see the run
+    found["other folder"] = refusal(dataset(), network(drop_path=0.3), out=seen, resume=True)
+    found["other model"] = refusal(dataset(), hofno.HOFNO(1, 1, modes=(4, 4), width=8 + ranks.rank, depth=1))
     found["other data"] = refusal(dataset(seed=ranks.rank))
     found["odd batch"] = refusal(dataset(), batch_size=3)
     found["few samples"] = refusal(dataset(samples=1))

@@ -87,12 +87,13 @@ def train(
     study = load_spec(spec, settings)
     read = study.single()
     stages.check(read)
-    if _ranks(read).first:
-        if study.compare or study.sweep:
-            count = len(study.members())
-            typer.echo(f"note: {spec} is a study of {count} runs; only its own is trained here, use hofno run for all")
-        stages.check_new_folder(out)
-    _train_and_evaluate(read, out, resume=False, track=tuple(track or ()))
+    ranks = _ranks(read)
+    if ranks.first and (study.compare or study.sweep):
+        count = len(study.members())
+        typer.echo(f"note: {spec} is a study of {count} runs; only its own is trained here, use hofno run for all")
+    with _told_once(ranks):
+        ranks.by_first(lambda: stages.check_new_folder(out))
+        _train_and_evaluate(read, out, ranks, resume=False, track=tuple(track or ()))
 
 
 def run(
@@ -173,32 +174,30 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
     from hofno import stages
 
     read = stages.read_spec(path)
+    ranks = _ranks(read)
     if stages.is_finished(path) and (path / "evaluation.json").exists():
-        typer.echo(f"the run in {path} is finished; nothing is left to train")
+        if ranks.first:
+            typer.echo(f"the run in {path} is finished; nothing is left to train")
         return
     stages.check(read)
-    _train_and_evaluate(read, path, resume=True, track=track)
+    with _told_once(ranks):
+        _train_and_evaluate(read, path, ranks, resume=True, track=track)
 
 
-def _train_and_evaluate(read: Spec, path: Path, *, resume: bool, track: tuple[str, ...]) -> None:
+def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, track: tuple[str, ...]) -> None:
     from hofno import stages
     from hofno.train.show import choose_show
     from hofno.train.track import check_trackers
 
     check_trackers(track, path)
-    show, ranks = choose_show(True), _ranks(read)
-    trained = resume and stages.is_finished(path)
-    if not ranks.first:
-        ranks.wait()
-        if not trained:
-            with _left_to_the_first():
-                stages.train_run(read, stages.make_data(read), path, resume=resume, show=show)
-        return
-    data = stages.make_data(read, progress_on(show))
-    ranks.wait()
+    show, trained = choose_show(True), resume and stages.is_finished(path)
+    data = ranks.by_first(lambda: stages.make_data(read, progress_on(show)))
+    data = stages.make_data(read) if data is None else data
     surrogate = None
     if not trained:
         surrogate = stages.train_run(read, data, path, resume=resume, show=show, track=track).surrogate
+    if not ranks.first:
+        return
     record, _ = stages.evaluate_run(read, data, path, surrogate)
     for name, value in record["metrics"].items():
         typer.echo(f"test {name}: {value:.6g}")
@@ -214,11 +213,14 @@ def _ranks(read: Spec) -> Ranks:
 
 
 @contextmanager
-def _left_to_the_first() -> Iterator[None]:
-    """What stops all processes is told by the first of them."""
+def _told_once(ranks: Ranks) -> Iterator[None]:
+    """What stops all processes that train together is told by the first of them."""
     from hofno.train.loop import Interrupted
+    from hofno.train.ranks import TogetherError
 
     try:
         yield
-    except (Interrupted, DivergedError) as error:
+    except (Interrupted, DivergedError, TogetherError) as error:
+        if ranks.first:
+            raise
         raise typer.Exit(INTERRUPTED if isinstance(error, Interrupted) else WRONG) from None

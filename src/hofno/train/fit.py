@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join
 from hofno.train.same_data import remember_data
 from hofno.train.show import choose_show
-from hofno.train.track import check_trackers, make_trackers
+from hofno.train.track import Tracker, check_trackers, make_trackers
 
 SETTINGS = "settings.json"
 
@@ -107,27 +108,31 @@ def fit(
     config = getattr(model, "config", None)
     run_hash = fingerprint([settled, seed, repr(config if isinstance(config, dict) else type(model))])
     folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
-    if not join(place).first:
-        return train(model, data, spec, seed=seed, device=place, folder=folder)
-    kept = ("checkpoints", "model.safetensors", "spec.toml", "manifest.json")
-    if not resume and any((path / name).exists() for name in kept):
-        raise SpecError(
-            f"{path} holds an earlier run or saved files; give another out, or resume=True to go on with a run"
-        )
-    path.mkdir(parents=True, exist_ok=True)
-    can_load = type(model) in MODELS.values()
-    with storage.RunLock(path):
+    ranks, can_load = join(place), type(model) in MODELS.values()
+    show = choose_show(progress)
+
+    def begin() -> list[Tracker]:
+        """What the first process does before any trains: refuse, or note what the run is."""
+        kept = ("checkpoints", "model.safetensors", "spec.toml", "manifest.json")
+        if not resume and any((path / name).exists() for name in kept):
+            raise SpecError(
+                f"{path} holds an earlier run or saved files; give another out, or resume=True to go on with a run"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        held.enter_context(storage.RunLock(path))
         remember_settings(settled, seed, model, path)
         remember_data(data, path)
-        rows = make_trackers(trackers, path, path.name, spec.model_dump(mode="json"))
-        show = choose_show(progress)
         if not can_load:
             show.note(
                 f"{type(model).__name__} is not a model of hofno: its weights are kept in {path / 'checkpoints'}, and "
                 "nothing is written for hofno.load; the same call with resume=True gives the trained run back"
             )
+        return make_trackers(trackers, path, path.name, spec.model_dump(mode="json"))
+
+    with ExitStack() as held:
+        rows = ranks.by_first(begin)
         run = train(model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=rows)
-        if can_load:
+        if can_load and ranks.first:
             storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
     return run
 

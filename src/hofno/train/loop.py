@@ -113,7 +113,9 @@ def train(
     surrogate = Surrogate(model, *normalised, data.grid, {"data": data.stamp}, data.rollout, symmetry)
     with _random(ranks.seed(seed), device), _requests_to_stop() as stop, showing(show):
         place(model, data.grid)
-        ranks.same_weights(model)
+        if ranks.count > 1:
+            ranks.check_alike("data, settings or models", f"{seed} {spec!r} {describe_data(data)} {_described(model)}")
+            ranks.same_weights(model)
         check_fit(model, data, device)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
@@ -127,7 +129,8 @@ def train(
             rows.append(JsonLines(folder.path / "metrics.jsonl", state.position.history))
         feed = make_feed(data, spec, inputs, targets, device)
         if ranks.count > 1:
-            ranks.check(spec.batch_size, feed.items, f"{seed} {spec!r} {describe_data(data)}")
+            ranks.check_alike("checkpoints", f"{state.position.step}")
+            ranks.check_shares(spec.batch_size, feed.items)
             show.note(f"{ranks.count} processes train together, each with {ranks.size(spec.batch_size)} of a batch")
         if feed.streamed:
             show.note(feed.place)
@@ -184,7 +187,8 @@ def _epochs(
         if folder is None:
             return "nothing is saved: no folder was given"
         where = checkpoint.save(state, folder.path / "checkpoints", folder.run_hash, device, ranks)
-        return f"continue with: {folder.again}  (saved {where.name})"
+        started = f", by torchrun in {ranks.count} processes as before" if ranks.count > 1 else ""
+        return f"continue with: {folder.again}{started}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
         order, policy = epoch_order(seed, at.epoch, items), policy_of(spec, at.epoch, device)
@@ -224,6 +228,12 @@ def _epochs(
         if last or at.epoch % spec.checkpoint_every == 0:
             save()
     at.seconds += time.perf_counter() - clock
+
+
+def _described(model: nn.Module) -> str:
+    """What a model is, but for its weights."""
+    shapes = [(name, tuple(part.shape), part.dtype) for name, part in model.state_dict().items()]
+    return f"{type(model).__qualname__} {getattr(model, 'config', '')} {shapes}"
 
 
 def epoch_order(seed: int, epoch: int, items: int) -> Tensor:

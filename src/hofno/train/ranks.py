@@ -3,9 +3,9 @@
     torchrun --nproc-per-node=4 -m hofno train SPEC --out RUN        or a script that calls hofno.fit
 
 Each process has the network and the data, takes its share of every batch, and all take the same step by the sum of
-their gradients: what one process would do, up to rounding. `train.batch_size` is that of all of them together. Random
-numbers (stochastic depth, augmentation, noise) are drawn by each process for its share. The first process shows
-progress and writes files.
+their gradients: what one process would do, up to rounding, unless a network keeps statistics of its batches. Those are
+the first process's. `train.batch_size` is that of all of them together. Random numbers (stochastic depth, augmentation,
+noise) are drawn by each process for its share. The first process shows progress and writes files.
 
 Gradients go from GPU to GPU by NCCL. What processes agree upon goes over the host, by gloo.
 """
@@ -15,11 +15,11 @@ from __future__ import annotations
 import atexit
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -29,7 +29,12 @@ from torch import Tensor, nn
 from hofno.errors import SpecError
 from hofno.train.feed import Feed
 
+Made = TypeVar("Made")
 PATIENCE = timedelta(days=7)  # for what one process does while the others wait, such as making data
+
+
+class TogetherError(SpecError):
+    """What all processes find at once, and the first one tells."""
 
 
 class Share(NamedTuple):
@@ -71,19 +76,34 @@ class Ranks:
         torch.cuda.set_device(own)
         return own
 
-    def check(self, batch_size: int, items: int, run: str) -> None:
-        """Refuse batches that cannot be shared out, and processes whose data or settings, told by `run`, are others."""
-        if self.any(self.of_first(_number(run)) != _number(run)):
-            raise SpecError(
-                f"the {self.count} processes that train together have different data or settings; give all of them "
-                "the same: draw random numbers from fixed seeds"
+    def check_alike(self, what: str, text: str) -> None:
+        """Refuse processes that differ in something, which the text tells."""
+        if self.any(self.of_first(_number(text)) != _number(text)):
+            raise TogetherError(
+                f"the {self.count} processes that train together have different {what}; give all of them the same: "
+                "draw random numbers from fixed seeds, and use folders that all of them see"
             )
+
+    def check_shares(self, batch_size: int, items: int) -> None:
+        """Refuse batches that cannot be shared out."""
         if batch_size % self.count != 0:
-            raise SpecError(
+            raise TogetherError(
                 f"train.batch_size={batch_size} is shared by {self.count} processes; make it a multiple of {self.count}"
             )
         if items < self.count:
-            raise SpecError(f"there are {items} training samples for {self.count} processes; start fewer of them")
+            raise TogetherError(f"there are {items} training samples for {self.count} processes; start fewer of them")
+
+    def by_first(self, work: Callable[[], Made]) -> Made | None:
+        """What the first process makes of something the others wait for; where it fails, all do."""
+        made, failed = None, None
+        if self.first:
+            try:
+                made = work()
+            except Exception as error:
+                failed = error
+        if self.any(failed is not None):
+            raise failed or TogetherError("the first of the processes that train together failed; see what it said")
+        return made
 
     def size(self, batch_size: int) -> int:
         """Samples of a full batch that this process takes."""
@@ -109,7 +129,7 @@ class Ranks:
     def add(self, values: Tensor) -> Tensor:
         """Their sum over all processes, in place; on the device they are on."""
         if self.count > 1:
-            dist.all_reduce(values)
+            dist.all_reduce(values, group=self._group(values))
         return values
 
     def total(self, value: float) -> float:
@@ -124,11 +144,6 @@ class Ranks:
         """What the first process has."""
         return self.total(value if self.first else 0.0)
 
-    def wait(self) -> None:
-        """Until all processes have come here."""
-        if self.count > 1:
-            dist.barrier(self.host)
-
     def gather(self, state: Tensor) -> list[Tensor]:
         """Tensors of one shape on the host, of each process."""
         if self.count == 1:
@@ -141,10 +156,16 @@ class Ranks:
         """Give the weights and buffers of the first process to all."""
         if self.count == 1:
             return
-        parts = model.buffers() if buffers_only else model.state_dict().values()
         with torch.no_grad():
-            for part in parts:
-                dist.broadcast(part, 0)
+            for part in model.buffers() if buffers_only else model.state_dict().values():
+                wide = part.dtype if part.is_floating_point() else torch.int64
+                sent = part.detach().to(wide, copy=True).contiguous()  # a view may have less memory than numbers
+                dist.broadcast(sent, 0, group=self._group(sent))
+                if not torch.equal(sent, part.to(wide)):
+                    part.copy_(sent)
+
+    def _group(self, values: Tensor) -> Any:
+        return None if values.is_cuda else self.host
 
     def _on_host(self, value: float, how: Any) -> float:
         if self.count == 1:
@@ -169,18 +190,24 @@ def are_several() -> bool:
 
 def join(device: torch.device) -> Ranks:
     """This process among those that `torchrun` started, or whose process group there is already."""
-    return _joined(device.type) if are_several() else Ranks()
+    if not are_several():
+        return Ranks()
+    if not dist.is_initialized():
+        own = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # NCCL wants a GPU for each
+        by_gpu = device.type == "cuda" and own and dist.is_nccl_available()
+        dist.init_process_group("cpu:gloo,cuda:nccl" if by_gpu else "gloo")
+        atexit.register(_leave)
+    return _joined(dist.group.WORLD)
 
 
 @lru_cache(maxsize=1)
-def _joined(kind: str) -> Ranks:
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    if not dist.is_initialized():
-        if kind == "cuda":  # NCCL wants a GPU for each process
-            enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-            dist.init_process_group("cpu:gloo,cuda:nccl" if enough and dist.is_nccl_available() else "gloo")
-        else:
-            dist.init_process_group("gloo")
-        atexit.register(dist.destroy_process_group)
-    host = dist.new_group(backend="gloo", timeout=PATIENCE)
-    return Ranks(dist.get_rank(), dist.get_world_size(), local, host)
+def _joined(_: Any) -> Ranks:
+    """For a group of processes, which may end and be followed by another."""
+    local = os.environ.get("LOCAL_RANK")
+    number = int(local) if local is not None else torch.cuda.current_device() if torch.cuda.is_available() else 0
+    return Ranks(dist.get_rank(), dist.get_world_size(), number, dist.new_group(backend="gloo", timeout=PATIENCE))
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -94,9 +94,9 @@ class Step:
         part = share.counted / share.batch
         (loss if part == 1.0 else loss * part).backward()
         self.loss_sum += loss.detach().double() * share.counted
-        if self.ranks.count > 1:
-            learning = [p.grad.flatten() for p in self.parameters if p.grad is not None]
-            self.gradients = torch.cat(learning, out=self.gradients)
+        if self.ranks.count > 1:  # all of them, since processes may leave out different ones
+            found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
+            self.gradients = torch.cat([grad.flatten().float() for grad in found], out=self.gradients)
 
     def _add_up(self) -> None:
         if self.gradients is not None:
@@ -104,10 +104,9 @@ class Step:
 
     def _take(self) -> None:
         if self.gradients is not None:
-            learning = [p for p in self.parameters if p.grad is not None]
-            parts = self.gradients.split([p.numel() for p in learning])
-            for p, part in zip(learning, parts, strict=True):
-                p.grad = part.view_as(p)
+            parts = self.gradients.split([p.numel() for p in self.parameters])
+            for p, part in zip(self.parameters, parts, strict=True):
+                p.grad = part.view_as(p).to(p.dtype)
         if self.spec.clip > 0.0:
             nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
         self.optimisers.step()

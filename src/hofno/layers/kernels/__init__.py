@@ -173,7 +173,8 @@ def modern_block(
     spectrum of what the product is on the padding. `matrices` are those of the last axis, (2M, n2) and back,
     (n2, 2M), then of the leading one, (2K, 2 n1) and back; the caller keeps them for later calls. `branches` (2, b)
     are numbers by which what is added to x and to v is scaled in each sample; they have no gradient. Under bfloat16
-    autocast the factors and the MLP take their operands in bfloat16; transforms, sums and the result stay in float32.
+    autocast the factors and the MLP take their operands in bfloat16; transforms, sums and the result stay in float32,
+    but for spectra of wide blocks up to order 2: those lie in float16, and their gradients in bfloat16.
     """
     from hofno.layers.kernels.narrow import NarrowBlock
     from hofno.layers.kernels.transforms import transforms_of

@@ -36,12 +36,20 @@ def rounded(x, PRECISION: tl.constexpr):
 
 
 @triton.jit
+def stored(x, kind: tl.constexpr):
+    """x in a type; numbers that float16 does not reach are its largest ones, and NaN stays NaN."""
+    if kind == tl.float16:
+        x = tl.where(x != x, x, tl.minimum(tl.maximum(x, -65504.0), 65504.0))
+    return x.to(kind)
+
+
+@triton.jit
 def dot(a, b, PRECISION: tl.constexpr, acc=None):
     """a b, plus `acc`; float32 operands rounded to TF32 where that is the precision, or to the type of a 16-bit a."""
     if a.dtype == tl.float32:
         a, b = rounded(a, PRECISION), rounded(b, PRECISION)
     else:
-        b = b.to(a.dtype)
+        b = stored(b, a.dtype) if b.dtype == tl.float32 else b.to(a.dtype)
         if INTERPRETED:  # which would multiply the bits of bfloat16 numbers
             a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, acc=acc, input_precision=PRECISION)

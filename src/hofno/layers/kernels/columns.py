@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import blocks_of, power_of_two
+from hofno.layers.kernels._common import blocks_of, power_of_two, stored
 from hofno.layers.precision import full_precision
 from hofno.transforms.fourier import left_product
 
@@ -50,10 +50,11 @@ def _combined(pointer, at, inside, N: tl.constexpr, PAIRS: tl.constexpr):
 def _separate(pointer, at, inside, plus_real, plus_imaginary, minus_real, minus_imaginary, N: tl.constexpr,
               PAIRS: tl.constexpr):  # fmt: skip
     """Write t_+ + t_- and i (t_+ - t_-) by pairs."""
-    tl.store(pointer + at, plus_real + minus_real, mask=inside)
-    tl.store(pointer + N + at, plus_imaginary + minus_imaginary, mask=inside)
-    tl.store(pointer + PAIRS * 2 * N + at, minus_imaginary - plus_imaginary, mask=inside)
-    tl.store(pointer + (PAIRS * 2 + 1) * N + at, plus_real - minus_real, mask=inside)
+    kind: tl.constexpr = pointer.dtype.element_ty
+    tl.store(pointer + at, stored(plus_real + minus_real, kind), mask=inside)
+    tl.store(pointer + N + at, stored(plus_imaginary + minus_imaginary, kind), mask=inside)
+    tl.store(pointer + PAIRS * 2 * N + at, stored(minus_imaginary - plus_imaginary, kind), mask=inside)
+    tl.store(pointer + (PAIRS * 2 + 1) * N + at, stored(plus_real - minus_real, kind), mask=inside)
 
 
 @triton.jit
@@ -84,6 +85,7 @@ def _filter_kernel(
     out_pointer,  # (B, 2*PAIRS, 2, N)
     PADDED: tl.constexpr,
     SCALED: tl.constexpr,
+    GAIN: tl.constexpr,
     KEPT: tl.constexpr,
     PAIRS: tl.constexpr,
     N: tl.constexpr,
@@ -101,14 +103,10 @@ def _filter_kernel(
     minus_real, minus_imaginary = minus_real + more_real, minus_imaginary + more_imaginary
     w_real, w_imaginary = _weight(weight_pointer, plus, places, inside, N)
     u_real, u_imaginary = _weight(weight_pointer, minus, places, inside, N)
-    if SCALED:
-        scale = tl.load(scale_pointer + sample)
-        w_real, w_imaginary, u_real, u_imaginary = (
-            w_real * scale,
-            w_imaginary * scale,
-            u_real * scale,
-            u_imaginary * scale,
-        )
+    if SCALED or GAIN != 1.0:
+        scale = GAIN * tl.load(scale_pointer + sample) if SCALED else GAIN
+        w_real, w_imaginary = w_real * scale, w_imaginary * scale
+        u_real, u_imaginary = u_real * scale, u_imaginary * scale
     _separate(
         out_pointer, at, inside,
         w_real * plus_real - w_imaginary * plus_imaginary, w_imaginary * plus_real + w_real * plus_imaginary,
@@ -204,11 +202,12 @@ class Columns(NamedTuple):
     back_grad: Tensor
     rows: Tensor  # (2, R), int32: places of +k and -k among the K wavenumbers, -1 for none
     kept: int  # K
+    gain: float = 1.0  # of what comes out; the transform after it takes it back
 
-    def cast(self, spectra: torch.dtype, gradients: torch.dtype) -> Columns:
-        """The same for spectra and gradients of these types."""
+    def cast(self, spectra: torch.dtype, gradients: torch.dtype, gain: float) -> Columns:
+        """The same for spectra and gradients of these types, and with this gain."""
         into, back = self.into.to(spectra), self.back.to(spectra)
-        return Columns(into, back, self.into.to(gradients), self.back.to(gradients), self.rows, self.kept)
+        return Columns(into, back, self.into.to(gradients), self.back.to(gradients), self.rows, self.kept, gain)
 
 
 def columns_of(leading: Tensor, inverse: Tensor) -> Columns:
@@ -265,6 +264,7 @@ def forward(
             out,
             PADDED=offset is not None,
             SCALED=scale is not None,
+            GAIN=columns.gain,
             KEPT=columns.kept,
             PAIRS=count,
             N=n,

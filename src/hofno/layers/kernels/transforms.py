@@ -42,8 +42,9 @@ class Transforms:
     def halved(self) -> Transforms:
         """The same for spectra in float16, which has the digits of TF32, and their gradients in bfloat16.
 
-        A transform is a mean over points, so that a spectrum is no larger than the field it is of. Gradients are as
-        small as a loss makes them, and bfloat16 has the range for that; those of the factors are in it too.
+        A transform is a mean over points, so that a spectrum is no larger than the field it is of; what a filter leaves
+        of it may be small, and has a gain on its way back. Gradients are as small as a loss makes them, and bfloat16
+        has the range for that; those of the factors are in it too.
         """
         spectra, gradients = torch.float16, torch.bfloat16
         with torch.inference_mode(False), torch.no_grad():
@@ -51,13 +52,14 @@ class Transforms:
                 self,
                 rows_in=self.rows_in.to(spectra),
                 rows_in_transposed=self.rows_in_transposed.to(gradients),
-                rows_out=self.rows_out.to(spectra),
+                rows_out=(self.rows_out / GAIN).to(spectra),
                 rows_out_transposed=self.rows_out_transposed.to(gradients),
             )
-            low.__dict__["columns"] = self.columns.cast(spectra, gradients)
+            low.__dict__["columns"] = self.columns.cast(spectra, gradients, GAIN)
             return low
 
 
+GAIN = 32.0  # filters start at one over the width; a power of two changes no digit
 POINTS = 64  # of a tile: measured on an H200
 _transforms: dict[tuple[int | Tile, ...], tuple[Matrices, Transforms]] = {}
 

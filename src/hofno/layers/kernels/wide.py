@@ -29,7 +29,7 @@ from hofno.layers.kernels.sums import unfold
 from hofno.layers.kernels.transforms import Transforms
 from hofno.layers.kernels.weight_grads import folded_grads, weight_grads
 
-HALVED_ORDER = 2  # up to which products of factors stay within the range of float16
+HALVED_ORDER = 2  # up to which products of factors stay well within the range of float16
 
 
 class WideBlock(torch.autograd.Function):

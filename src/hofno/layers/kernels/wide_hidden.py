@@ -20,7 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import INTERPRETED, blocks_of, normal_law, triton_type
+from hofno.layers.kernels._common import INTERPRETED, blocks_of, dot, normal_law, triton_type
 
 try:
     from triton.tools.tensor_descriptor import TensorDescriptor
@@ -50,14 +50,6 @@ def _law(v, EXACT: tl.constexpr):
         law = 0.5 + 0.5 * _tanh(v * (0.7977178 + square * (0.0367982955 + square * -0.00031581601)))
         density = (law - law * law) * (1.5954356 + square * (0.220789773 + square * -0.0031581601))
     return law, law + v * density
-
-
-@triton.jit
-def _dot(a, b, acc=None):
-    """a b, plus `acc`. The interpreter would multiply the bits of bfloat16 numbers."""
-    if INTERPRETED:
-        a, b = a.to(tl.float32), b.to(tl.float32)
-    return tl.dot(a, b, acc=acc, input_precision="ieee")
 
 
 @triton.jit
@@ -91,9 +83,9 @@ def _add_mlp_kernel(
     total = tl.zeros((P, C), tl.float32)
     for start in tl.range(0, H, CHUNK, num_stages=2):
         up, down = up_tiles.load([start, 0]), down_tiles.load([start, 0])
-        hidden = _dot(unit, tl.trans(up)) + tl.load(up_bias_pointer + start + tl.arange(0, CHUNK))[None, :]
+        hidden = dot(unit, tl.trans(up), "ieee") + tl.load(up_bias_pointer + start + tl.arange(0, CHUNK))[None, :]
         law, _ = _law(hidden, EXACT)
-        total = _dot((hidden * law).to(OPERAND), down, acc=total)
+        total = dot((hidden * law).to(OPERAND), down, "ieee", acc=total)
     total += tl.load(down_bias_pointer + tl.arange(0, C))[None, :]
     if SCALED:
         total *= _of_samples(scale_pointer, row, point_count, sample_points, P)
@@ -132,10 +124,10 @@ def _add_mlp_grad_kernel(
     total = tl.zeros((P, C), tl.float32)
     for start in tl.range(0, H, CHUNK, num_stages=3):
         up, down = up_tiles.load([start, 0]), down_tiles.load([start, 0])
-        hidden = _dot(unit, tl.trans(up)) + tl.load(up_bias_pointer + start + tl.arange(0, CHUNK))[None, :]
+        hidden = dot(unit, tl.trans(up), "ieee") + tl.load(up_bias_pointer + start + tl.arange(0, CHUNK))[None, :]
         law, slope = _law(hidden, EXACT)
-        hidden_grad = _dot(low, tl.trans(down)) * slope
-        total = _dot(hidden_grad.to(OPERAND), up, acc=total)
+        hidden_grad = dot(low, tl.trans(down), "ieee") * slope
+        total = dot(hidden_grad.to(OPERAND), up, "ieee", acc=total)
         active_tiles.store([row, start], (hidden * law).to(OPERAND))
         hidden_grad_tiles.store([row, start], hidden_grad.to(OPERAND))
     unit_grad_tiles.store([row, 0], total.to(OPERAND))

@@ -21,7 +21,7 @@ import triton.language as tl
 from torch import Tensor
 
 from hofno.layers.kernels import WIDE_TILE, WIDE_WHOLE
-from hofno.layers.kernels._common import Tile, blocks_of, dot, power_of_two, tile_of, triton_type
+from hofno.layers.kernels._common import Tile, blocks_of, dot, power_of_two, stored, tile_of, triton_type
 from hofno.layers.kernels.sums import sum_rows
 
 CHUNK = 64
@@ -62,7 +62,7 @@ def _product_kernel(
         transform = tl.load(transform_pointer + modes[:, None] * (BLOCKS * POINTS) + points[None, :])
         total = dot(transform, product, PRECISION, acc=total)
     to = (tile * KEPT + modes)[:, None] * C + channels[None, :]
-    tl.store(out_pointer + to, total, mask=kept)
+    tl.store(out_pointer + to, stored(total, out_pointer.dtype.element_ty), mask=kept)
 
 
 @triton.jit
