@@ -13,10 +13,11 @@ A run folder:
 
 from __future__ import annotations
 
+import json
 import tomllib
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -390,14 +391,9 @@ def _warn_of_other_periods(surrogate: Surrogate, resolutions: Sequence[int]) -> 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
     """The rows of `metrics.jsonl`; an unfinished last line is passed over."""
-    import json
-
     rows: list[dict[str, Any]] = []
     file = path / "metrics.jsonl"
-    if file.exists():
-        for line in file.read_text(encoding="utf-8").splitlines():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+    with suppress(json.JSONDecodeError):
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            rows.append(json.loads(line))
     return rows
