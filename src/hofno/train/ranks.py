@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -197,17 +196,27 @@ def join(device: torch.device) -> Ranks:
         by_gpu = device.type == "cuda" and own and dist.is_nccl_available()
         dist.init_process_group("cpu:gloo,cuda:nccl" if by_gpu else "gloo")
         atexit.register(_leave)
-    return _joined(dist.group.WORLD)
+    if not _joined or not _is_there(_joined[0].host):
+        local = os.environ.get("LOCAL_RANK")
+        number = int(local) if local is not None else torch.cuda.current_device() if torch.cuda.is_available() else 0
+        host = dist.new_group(backend="gloo", timeout=PATIENCE)
+        _joined[:] = [Ranks(dist.get_rank(), dist.get_world_size(), number, host)]
+    return _joined[0]
 
 
-@lru_cache(maxsize=1)
-def _joined(_: Any) -> Ranks:
-    """For a group of processes, which may end and be followed by another."""
-    local = os.environ.get("LOCAL_RANK")
-    number = int(local) if local is not None else torch.cuda.current_device() if torch.cuda.is_available() else 0
-    return Ranks(dist.get_rank(), dist.get_world_size(), number, dist.new_group(backend="gloo", timeout=PATIENCE))
+_joined: list[Ranks] = []
+"""This process in the group there is; a group that is held beyond its end would stop the process as it leaves."""
+
+
+def _is_there(group: Any) -> bool:
+    """Whether a group has not ended, as all do where a program ends its own and begins others."""
+    try:
+        return dist.get_group_rank(group, dist.get_rank()) >= 0
+    except ValueError:
+        return False
 
 
 def _leave() -> None:
+    _joined.clear()
     if dist.is_initialized():
         dist.destroy_process_group()
