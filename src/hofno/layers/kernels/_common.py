@@ -17,6 +17,11 @@ from torch import Tensor
 
 from hofno.errors import ShapeError
 
+try:
+    from triton.tools.tensor_descriptor import TensorDescriptor
+except ImportError:  # Triton before 3.4
+    TensorDescriptor = None
+
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 
 
@@ -142,6 +147,12 @@ def operand_type(x: Tensor) -> torch.dtype:
 def triton_type(dtype: torch.dtype) -> tl.dtype:
     """The kernel language's name of an operand type."""
     return tl.bfloat16 if dtype == torch.bfloat16 else tl.float32
+
+
+def tiles(x: Tensor, rows: int, columns: int) -> object:
+    """x (N, C) as tiles of so many rows and columns."""
+    assert TensorDescriptor is not None, "see `wide_hidden.takes`"
+    return TensorDescriptor.from_tensor(x, [rows, columns])
 
 
 def on_device_of(x: Tensor) -> AbstractContextManager[object]:

@@ -4,7 +4,7 @@
 
 Both in one pass over 16-bit operands, since a sum over the points of a tile is slow where that tile is made. Programs
 share the points out, each for a tile of dW; what they have left is added up in the same order each time, together with
-what a gain folded into W asks for (`sums`).
+what a gain folded into W asks for (`sums`). Narrow blocks have the same in float32, in smaller tiles (`outer`).
 """
 
 # The kernel language is not Python to a type checker, nor are launch options:
@@ -19,9 +19,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import INTERPRETED, blocks_of, dot
+from hofno.layers.kernels._common import INTERPRETED, blocks_of, dot, tiles
 from hofno.layers.kernels.sums import sum_rows
-from hofno.layers.kernels.wide_hidden import tiles
 
 SIDE = 128  # of a tile of dW
 POINTS, STAGES, WARPS = 64, 4, 8

@@ -20,12 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hofno.layers.kernels._common import INTERPRETED, blocks_of, dot, normal_law, triton_type
-
-try:
-    from triton.tools.tensor_descriptor import TensorDescriptor
-except ImportError:  # Triton before 3.4
-    TensorDescriptor = None
+from hofno.layers.kernels._common import INTERPRETED, TensorDescriptor, blocks_of, dot, normal_law, tiles, triton_type
 
 CHANNELS = (128,)  # with more, what a program holds leaves no room to hide the gelu behind products
 CHUNK, GRAD_CHUNK = 64, 32  # hidden activations of a point that a program holds at a time: this and
@@ -204,12 +199,6 @@ def add_mlp_grad(
         num_warps=4,
     )
     return Grads(unit_grad, low, active, hidden_grad)
-
-
-def tiles(x: Tensor, rows: int, columns: int) -> object:
-    """x (N, C) as tiles of so many rows and columns."""
-    assert TensorDescriptor is not None, "see `takes`"
-    return TensorDescriptor.from_tensor(x, [rows, columns])
 
 
 def _samples(scale: Tensor | None, y: Tensor) -> tuple[Tensor, int, int]:
