@@ -14,6 +14,7 @@ import torch
 from fused_checks import assert_equals_plain, exact_products, poison, relative
 from torch import Tensor
 
+from hofno import triton_use
 from hofno.errors import ShapeError
 from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import ClassicBlock, HigherOrderSpectralConv, kernels
@@ -25,7 +26,7 @@ Block = Callable[..., Tensor]
 __all__ = ["exact_products"]
 pytestmark = pytest.mark.usefixtures("exact_products")
 
-if not kernels.triton_is_installed():
+if not triton_use.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
 
 
@@ -247,11 +248,16 @@ def test_operands_stay_in_float32_under_autocast(channels: int) -> None:
 
 
 @pytest.mark.skipif(DEVICE != "cuda", reason="the interpreter has no tensor cores")
-def test_operands_in_tf32() -> None:
+@pytest.mark.parametrize(
+    ("points", "channels", "order"),
+    [((64, 64), 20, 2), ((64, 64), 64, 2), ((3, 66), 40, 2), ((3, 66), 40, 3), ((5, 129), 64, 3), ((3, 66), 64, 5)],
+)
+def test_operands_in_tf32(points: tuple[int, int], channels: int, order: int) -> None:
     torch.set_float32_matmul_precision("high")
-    inputs = block_inputs((64, 64), (13, 13), 20, 2, mode_set="reference", batch=4)
+    modes = (min(13, points[0] // 2), 13)
+    inputs = block_inputs(points, modes, channels, order, mode_set="reference", batch=4)
     doubles = [t.detach().double().requires_grad_() for t in inputs]
-    options = (13, 13), "reference"
+    options = modes, "reference"
     value = on_inputs(kernels.classic_block, *options)(*inputs)
     reference = on_inputs(kernels.classic_block_plain, *options)(*doubles)
     assert 1e-6 < relative(value, reference) < 2e-3

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from own_process import INTERPRETED
 
@@ -26,7 +27,15 @@ import triton.language as tl  # noqa: E402
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from hofno.layers.kernels import columns, weight_grads, wide_hidden, wide_points, wide_rows  # noqa: E402
+from hofno.layers.kernels import (  # noqa: E402
+    classic_in,
+    classic_rows,
+    columns,
+    weight_grads,
+    wide_hidden,
+    wide_points,
+    wide_rows,
+)
 
 FLOAT, LOW, HALF, WHOLE = "*fp32", "*bf16", "*fp16", "i32"
 PIPE = {"FILLED": 129, "MODES": 64, "KEPT": 48, "POINTS": wide_rows.BLOCK, "BLOCKS": 5}
@@ -131,3 +140,25 @@ def test_gradients_of_maps(tmp_path: Path) -> None:
     sizes = {"A": 512, "B": 128, "ROWS": weight_grads.ROWS, "COLUMNS": weight_grads.COLUMNS, "FOLDED": True}
     sizes |= {"TOGETHER": weight_grads.TOGETHER, "TURNS": 5}
     assert spilled(weight_grads._add_kernel, types, sizes, tmp_path, num_warps=4) == 0
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize(
+    ("channels", "order", "most"), [(20, 2, 112), (32, 3, 0), (40, 2, 0), (64, 1, 0), (64, 2, 0), (64, 3, 112)]
+)
+def test_classic_rows(channels: int, order: int, most: int, blocks: int, tmp_path: Path) -> None:
+    """Many numbers outside of registers are slow, and were read from beyond shared memory on a GPU."""
+    x, weight = torch.empty(1, 1, 64 * blocks, channels), torch.empty(order * channels, channels)
+    tile = classic_rows.row_tile(64 * blocks, 24)
+    types = {name: FLOAT for name in classic_in._backward_kernel.arg_names if name.endswith("pointer")}
+    types |= {**COUNTS, "share_size": WHOLE, "first_out": WHOLE}
+    launch = classic_rows.row_launch(x, tile, 24, 1, "tf32")
+    forward = classic_in._sizes(x, weight, "tf32", classic_rows.places_of(channels), classic_in.AT_HAND)
+    backward = classic_in._sizes(x, weight, "tf32", classic_in.CHUNK, classic_in.AT_HAND_BACKWARD)
+    of_forward = launch | forward | {"MODE_ROWS": classic_rows.mode_rows(tile, 24)}
+    bound = classic_rows.registers(x, "tf32") if order <= 2 else None
+    for kernel, options in ((classic_in._forward_kernel, of_forward), (classic_in._backward_kernel, launch | backward)):
+        sizes = {name: value for name, value in options.items() if name in kernel.arg_names}
+        asked = {name: options[name] for name in ("num_warps", "num_stages")}
+        asked |= {"maxnreg": bound} if bound and kernel is classic_in._backward_kernel else {}
+        assert spilled(kernel, {**types, "out_pointer": FLOAT}, sizes, tmp_path, **asked) <= most, kernel.__name__

@@ -13,7 +13,8 @@ import torch
 from fused_checks import assert_equals_plain, exact_products, poison, relative
 from torch import Tensor
 
-from hofno.errors import ShapeError
+from hofno import triton_use
+from hofno.errors import ShapeError, SpecError
 from hofno.geometry import ModeSet, padded_shape, wavenumbers
 from hofno.layers import kernels
 from hofno.transforms import fourier
@@ -24,7 +25,7 @@ EPS = 1e-5
 __all__ = ["exact_products"]
 pytestmark = pytest.mark.usefixtures("exact_products")
 
-if not kernels.triton_is_installed():
+if not triton_use.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
 
 
@@ -548,8 +549,16 @@ def test_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert not kernels.supported(x, 2, 128, kept)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(kernels, "triton_is_installed", lambda: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(triton_use, "triton_is_installed", lambda: False)
+        assert not kernels.supported(x, 2, 128, kept)
+    monkeypatch.setenv("HOFNO_KERNELS", "off")
     assert not kernels.supported(x, 2, 128, kept)
+    monkeypatch.setenv("HOFNO_KERNELS", "on")
+    assert kernels.supported(x, 2, 128, kept)
+    monkeypatch.setenv("HOFNO_KERNELS", "no")
+    with pytest.raises(SpecError, match="HOFNO_KERNELS must be on or off; got 'no'"):
+        kernels.supported(x, 2, 128, kept)
 
 
 def test_importing_the_package_leaves_triton_alone() -> None:

@@ -13,6 +13,7 @@ from fused_checks import assert_equals_plain, exact_products, poison, relative
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from hofno import triton_use
 from hofno.errors import ShapeError
 from hofno.layers import MLP, kernels, parts
 from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_kernels
@@ -20,7 +21,7 @@ from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_k
 __all__ = ["exact_products"]
 pytestmark = pytest.mark.usefixtures("exact_products")
 
-if not kernels.triton_is_installed():
+if not triton_use.triton_is_installed():
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
-from hofno.errors import ShapeError
+from hofno.errors import HofnoError, ShapeError
 from hofno.layers import blocks, filters, kernels
 from hofno.layers.kernels import trial as trials
 from hofno.layers.kernels.trial import runs, trial
@@ -67,6 +67,13 @@ def test_the_way_back_is_tried_where_gradients_are_wanted(graded: bool) -> None:
 def test_what_is_no_fault_of_the_kernels_is_raised(error: Exception) -> None:
     with pytest.raises(type(error)):
         trial(failing(error), torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("fault", ["an illegal memory access was encountered", "unspecified launch failure"])
+def test_a_fault_inside_of_a_kernel_names_the_way_out(fault: str) -> None:
+    with pytest.raises(HofnoError, match=f"{fault}; start again with HOFNO_KERNELS=off") as caught:
+        trial(failing(RuntimeError(f"Triton Error [CUDA]: {fault}\nmore lines")), torch.randn(3, 4))
+    assert "\n" not in str(caught.value)
 
 
 def test_checkpointing_does_not_see_the_trial() -> None:

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from hofno import triton_use
 from hofno.problems.airfoil_mesh import c_grid
-from hofno.solvers import euler_steady, gpu
+from hofno.solvers import euler_steady
 from hofno.solvers.euler import Euler, conservative, free_stream
 from hofno.solvers.euler_lines import LinePreconditioner
 from hofno.solvers.euler_steady import Newton, Steady, solve_steady
@@ -336,7 +337,7 @@ def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert euler_steady.fused_runs_on(flow) == (DEVICE == "cuda")
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(triton_use, "triton_is_installed", lambda: False)
     assert not euler_steady.fused_runs_on(flow)
 
 

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from hofno.solvers import VorticitySolver, gpu, vorticity
+from hofno import triton_use
+from hofno.solvers import VorticitySolver, vorticity
 from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own_process, runs_kernels
 
 ROUNDING = {torch.float64: 3e-15, torch.float32: 1e-6}  # with room for CPUs that round in another order
@@ -151,7 +152,7 @@ def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not vorticity.fused_runs_on(modes)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert vorticity.fused_runs_on(modes)
-    monkeypatch.setattr(gpu, "find_spec", lambda name: None)
+    monkeypatch.setattr(triton_use, "triton_is_installed", lambda: False)
     assert not vorticity.fused_runs_on(modes)
 
 

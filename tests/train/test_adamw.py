@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hofno import HOFNO, storage
+from hofno import HOFNO, storage, triton_use
 from hofno.errors import CheckpointError, HofnoError
-from hofno.layers.kernels import trial, triton_is_installed
+from hofno.layers.kernels import trial
 from hofno.spec import TrainSpec
 from hofno.train import adamw, optim
 from hofno.train.adamw import FlatAdamW, flat_adamw_runs, flat_adamw_step
 from hofno.train.optim import Optimisers
 from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, in_own_process, runs_kernels
 
-if not triton_is_installed():
+if not triton_use.triton_is_installed():
     pytest.skip("the kernel needs Triton, which is not installed", allow_module_level=True)
 
 SHAPES = [(3, 5), (1,), (), (1024,), (2, 3, 171), (1025,), (0, 4), (33, 65), (4, 1, 7)]
@@ -348,7 +348,7 @@ def test_a_gpu_takes_it_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not flat_adamw_runs([*params, nn.Parameter(torch.zeros(3))])
     assert not flat_adamw_runs([nn.Parameter(torch.zeros(3, 4, device=DEVICE).t())])
     with monkeypatch.context() as patch:
-        patch.setattr(adamw, "triton_is_installed", lambda: False)
+        patch.setattr(triton_use, "triton_is_installed", lambda: False)
         assert not flat_adamw_runs(params)
 
     def fail(weights: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from torch import Tensor
 from hofno.errors import SolverError
 from hofno.solvers.euler import GAMMA, Euler, primitive
 from hofno.solvers.euler_lines import LinePreconditioner
-from hofno.solvers.gpu import kernels_run_on
+from hofno.triton_use import kernels_run_on
 
 _FIRST_CFL, _SMALLEST_CFL, _LARGEST_CFL = 10.0, 1.0, 1e4
 _GROWTH = 1.5  # of the CFL number in a step that succeeds

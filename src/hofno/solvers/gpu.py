@@ -1,19 +1,11 @@
-"""What solvers share on a GPU: whether fused kernels run, their compilation, launches recorded once and replayed."""
+"""What solvers share on a GPU: the compilation of kernels, launches recorded once and replayed."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 
 import torch
-from torch import Tensor
-
-
-def kernels_run_on(tensor: Tensor) -> bool:
-    """Whether Triton kernels run where a tensor lives: on a GPU, or in the interpreter on a CPU, which is for tests."""
-    return (tensor.is_cuda or os.environ.get("TRITON_INTERPRET") == "1") and find_spec("triton") is not None
 
 
 def side_by_side(work: Sequence[Callable[[], object]], device: torch.device) -> None:

@@ -34,8 +34,9 @@ from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.die import Die
-from hofno.solvers.gpu import Replayed, kernels_run_on
+from hofno.solvers.gpu import Replayed
 from hofno.solvers.perfect_plastic import PerfectPlastic
+from hofno.triton_use import kernels_run_on
 
 ALLOWANCE = 0.035
 """How deep an edge of the top may be in the die, mm, before its nodes are pushed back."""

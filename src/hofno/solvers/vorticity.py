@@ -30,7 +30,7 @@ from torch import Tensor
 
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.etdrk import ETDRK4
-from hofno.solvers.gpu import kernels_run_on
+from hofno.triton_use import kernels_run_on
 
 if TYPE_CHECKING:
     from hofno.solvers.vorticity_kernels import FusedStep

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from hofno.errors import HofnoError
-from hofno.layers.kernels import triton_is_installed
 from hofno.layers.kernels.trial import runs
+from hofno.triton_use import kernels_run_on
 
 
 class _Flat:
@@ -143,7 +143,7 @@ class FlatAdamW(torch.optim.Optimizer):
 
 def flat_adamw_runs(params: list[nn.Parameter]) -> bool:
     """Whether these are parameters on a GPU that `FlatAdamW` takes, and its kernel was tried and runs there."""
-    if not params or not params[0].is_cuda or not triton_is_installed():
+    if not params or not params[0].is_cuda or not kernels_run_on(params[0]):
         return False
     device = params[0].device
     with torch.no_grad():

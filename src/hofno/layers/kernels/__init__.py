@@ -13,13 +13,13 @@ The `_plain` versions define the values and run everywhere; the fused ones take 
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from hofno.triton_use import kernels_run_on
 
 NARROW_CHANNELS = (16, 32, 64)
 NARROW_HIDDEN = (16, 32, 64, 128, 256)
@@ -36,20 +36,8 @@ MLP_POINTS = 2**12  # fewer are not worth a kernel of their own
 NARROW_KEPT = 64  # wavenumbers of the last axis where a program holds its whole transform
 
 
-@lru_cache(maxsize=1)
-def triton_is_installed() -> bool:
-    """Whether the fused kernels can be imported at all."""
-    return find_spec("triton") is not None
-
-
 def _lives_with_kernels(x: Tensor) -> bool:
-    """On a CPU tensor the answer is yes only under Triton's interpreter (`TRITON_INTERPRET=1`), which is for tests."""
-    return (
-        triton_is_installed()
-        and (x.is_cuda or os.environ.get("TRITON_INTERPRET") == "1")
-        and x.dtype == torch.float32
-        and x.numel() > 0
-    )
+    return kernels_run_on(x) and x.dtype == torch.float32 and x.numel() > 0
 
 
 def _runs_on(x: Tensor) -> bool:

@@ -5,7 +5,9 @@
     rows out     y = gelu(W x + b + F_w^-1 t)          `classic_out`
 
 x, the spectrum F_h s (or what it is made of) and t are kept for the backward pass; everything between is computed
-again there. Derivatives of derivatives come from the plain form.
+again there. Derivatives of derivatives come from the plain form, and so do gradients in full float32: three products
+for each one are more than the registers hold, and the descriptors of tiles that were kept elsewhere for want of them
+pointed beyond shared memory (Triton 3.6, 64 channels, order 2, an H200).
 
 Products take their operands in float32 (TF32 where that is allowed), under bfloat16 autocast too: the time of so few
 channels is that of memory, and what Triton 3.6 made of these kernels in bfloat16 read beyond shared memory on an H200.
@@ -99,7 +101,7 @@ class FusedClassicBlock(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
         *inputs, wanted, s = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or ctx.precision == "tf32x3":
             formula = partial(classic_block_plain, matrices=ctx.matrices, gelu=ctx.gelu)
             return *plain_backward(formula, tuple(inputs), y_grad), None, None
         x, weight, bias, filter_, offset, skip, skip_bias = inputs

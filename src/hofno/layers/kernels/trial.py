@@ -2,7 +2,8 @@
 
 GPUs differ in how much memory a multiprocessor shares and in what their compiler takes; a kernel that asks for too much
 fails when it is started. The block is called once, and its gradients where they are wanted; where that fails, the plain
-form is used from then on, and one warning says so.
+form is used from then on, and one warning says so. After a fault inside of a kernel a process can no longer use its
+GPU: that is an error, which names the way to start without kernels.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
 
 from hofno.errors import HofnoError
+from hofno.triton_use import SWITCH
 
+_FAULTS = ("illegal memory access", "misaligned address", "launch failure", "illegal instruction")
 _found: dict[tuple[object, ...], bool] = {}
 
 
@@ -60,12 +63,20 @@ def trial(block: Callable[..., Tensor], x: Tensor, *arguments: object) -> str:
             value = block(*inputs).sum()
             if back:
                 torch.autograd.grad(value, [a for a in inputs if isinstance(a, Tensor)], allow_unused=True)
+            if x.device.type == "cuda":
+                torch.cuda.synchronize(x.device)  # a fault shows when the kernel is done
         except (HofnoError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             if "out of memory" in str(error).lower() or "ALLOC_FAILED" in str(error):
                 raise
-            return (str(error) or type(error).__name__).splitlines()[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            if any(fault in reason for fault in _FAULTS):
+                raise HofnoError(
+                    f"{block.__name__}: a kernel failed on {x.device} for a tensor of {tuple(x.shape)}: {reason}; "
+                    f"start again with {SWITCH}=off in the environment, which runs everything in plain PyTorch"
+                ) from error
+            return reason
     return ""
 
 
