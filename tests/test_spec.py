@@ -282,3 +282,8 @@ def test_an_optimiser_of_matrices_needs_some() -> None:
     values = {"data": {"problem": "darcy"}, "model": {"name": "unet"}, "train": {"optimiser": "muon"}}
     with pytest.raises(SpecError, match=r"is for matrices inside of blocks.*UNet has none; use 'adamw'"):
         stages.check(specs.parse(values))
+
+
+def test_a_misspelt_section_is_an_unknown_key() -> None:
+    with pytest.raises(SpecError, match="unknown key 'modle'; did you mean 'model'"):
+        specs.parse({"data": {"problem": "poisson"}, "modle": {"name": "hofno"}})

@@ -11,7 +11,7 @@ from hofno import spec as specs
 from hofno import storage, study
 from hofno.spec import Spec
 from hofno.study import gather
-from hofno.study_report import write_report
+from hofno.study_report import _depth_cells, write_report
 from hofno.train.show import Show, Silent
 
 BASE: dict[str, Any] = {
@@ -165,7 +165,7 @@ def test_the_headline_of_a_sweep_is_its_lowest_error(tmp_path: Path) -> None:
     headline = next(line for line in text.splitlines() if line.startswith("> **"))
     assert "order 3" in headline
     assert "0.0300" in headline
-    assert "The lowest of 2 settings, picked by this very error; mean over the test set and 2 seeds." in text
+    assert "The best of 2 settings by this very error; mean over the test set and 2 seeds." in text
     assert "small dots: the seeds" in text
 
 
@@ -219,14 +219,11 @@ def test_other_grids_are_in_the_report_of_a_study(tmp_path: Path) -> None:
     write_report(tmp_path, results)
     text = (tmp_path / "report.md").read_text()
     assert "## On other grids" in text
-    table = text[text.index("| model | trained at |") :].splitlines()
-    assert table[0] == "| model | trained at | rel. L2 at 48 | rel. L2 at 64 | rel. L2 at 200 | seeds |"
-    assert [line.split(" | ")[0] for line in table[2:5]] == [
-        "| HO-FNO order 3, depth 1",
-        "| FNO, depth 1",
-        "| FNO, depth 4",
-    ]
-    assert table[4] == "| FNO, depth 4 | 64 | 0.340 | 0.100 | 0.400 | 1 |"
+    table = text[text.index("| points along each axis |") :].splitlines()
+    assert table[0] == "| points along each axis | HO-FNO order 3, depth 1 | FNO, depth 1 | FNO, depth 4 |"
+    columns = [[cell.strip() for cell in line.strip("|").split("|")] for line in table[2:7]]
+    assert [row[0] for row in columns] == ["rel. L2 at 48", "rel. L2 at 64", "rel. L2 at 200", "trained at", "seeds"]
+    assert [row[3] for row in columns] == ["0.340", "0.100", "0.400", "64", "1"]
     assert "Errors at resolution 48 are against other functions: products of degree 3 alias" in text
 
 
@@ -292,3 +289,51 @@ def test_windows_of_a_rollout_stand_beside_the_published_ones(tmp_path: Path) ->
     assert [cell.split(" ")[0] for cell in row.split(" | ")[3:5]] == [f"{mean:.3g}".ljust(5, "0") for mean in means]
     assert row.split(" | ")[5] == "–", "rollouts are shorter than that"
     assert "| SFNO | 8.23 | 0.017 | 0.099 | 0.30 | 0.72 | 0.77 |" in text
+
+
+def test_runs_of_another_precision_stand_in_the_figure_by_their_cell(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "sweep": {"model.order": [1, 3], "model.depth": [1, 2]}})
+    results = results_of(spec, [0.9, 0.8, 0.05, 0.03])
+    results["runs"][0] |= {"spec_hash": "of tf32", "settings": {"train.precision": "tf32"}}
+    cells = _depth_cells(results, spec)
+    assert sorted(cells) == [(1, 1), (1, 2), (3, 1), (3, 2)]
+    assert cells[1, 1]["rel_l2"] == (0.9, None)
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    for metric in ("MSE on standardised targets", "rel. L2"):
+        assert f"**Test {metric}** by layers and order, in brackets the published values." in text
+
+
+def headline_of(tmp_path: Path, spec: Spec, errors: list[float]) -> str:
+    text = report(tmp_path, spec, errors)
+    return text[text.index("> **") : text.index("## Test errors")]
+
+
+def test_the_headline_knows_how_much_seeds_scatter(tmp_path: Path) -> None:
+    single = specs.parse({**BASE, "compare": COMPARE[:1]})
+    told = headline_of(tmp_path, single, [0.047, 0.05])
+    assert "1.06 times lower than FNO, depth 1 (one seed each)" in told
+    assert "How much seeds scatter is not known." in told
+    seeds = specs.parse({**BASE, "compare": COMPARE[:1], "sweep": {"seed": [0, 1]}})
+    told = headline_of(tmp_path, seeds, [0.03, 0.064, 0.04, 0.06])
+    assert "no clear difference from FNO, depth 1**" in told
+    assert "0.2 standard errors of their difference apart" in told
+    told = headline_of(tmp_path, seeds, [0.046, 0.048, 0.0495, 0.0505])
+    assert "1.06 times lower than FNO, depth 1**" in told
+    assert "one seed" not in told
+
+
+def test_settings_are_chosen_by_their_validation_errors(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "sweep": {"model.order": [1, 3], "seed": [0, 1]}})
+    results = results_of(spec, [0.031, 0.031, 0.033, 0.035])
+    for run, error in zip(results["runs"], [0.05, 0.07, 0.03, 0.04], strict=True):
+        run["valid_rel_l2"] = error
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "| model | validation rel. L2 | test rel. L2 |" in text
+    assert "| HO-FNO order 3, depth 1, order 3 | 0.0350 ± 0.0071 | 0.0340 ± 0.0014 |" in text
+    assert "The best of 2 settings by the validation error; mean over the test set and 2 seeds." in text
+    assert "order 3: relative L2 error 0.0340**" in text
+    assert "Choose among these by the validation error" in text
+    write_report(tmp_path, {**results, "runs": results["runs"][:2]})
+    assert "validation rel. L2" not in (tmp_path / "report.md").read_text(), "there is nothing to choose"

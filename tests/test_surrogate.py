@@ -12,7 +12,7 @@ import torch
 from hofno import FNO, HOFNO, Surrogate, load, storage
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import CheckpointError, DataError, ShapeError, SpecError
-from hofno.geometry import Grid
+from hofno.geometry import Grid, Mesh
 from hofno.surrogate import find_device, load_weights
 
 
@@ -63,6 +63,18 @@ class TestPredict:
                 surrogate.predict(wrong)
         with pytest.raises(DataError, match="first in sample 3"):
             surrogate.predict(np.where(np.arange(5)[:, None, None, None] == 3, np.nan, x))
+
+    def test_a_mesh_needs_its_coords(self) -> None:
+        same, nodes = ChannelNormaliser.identity, np.random.default_rng(0).random((2, 8, 8))
+        made = Surrogate(HOFNO(3, 1, (3, 3), width=4, depth=1), same(3), same(1), Mesh(shape=(8, 8)))
+        u = np.ones((5, 1, 8, 8))
+        assert made.predict(u, nodes).shape == u.shape
+        with pytest.raises(ShapeError, match=r"expected \(n, 3, \*grid\).*got shape \(5, 1, 8, 8\); .*give coords="):
+            made.predict(u)
+
+    def test_numbers_too_large_are_told_apart_from_infinite_ones(self, surrogate: Surrogate, x: np.ndarray) -> None:
+        with pytest.raises(DataError, match="x holds 1 numbers too large for float32"):
+            surrogate.predict(np.where(x == x[3, 0, 0, 0], 1e300, x.astype(np.float64)))
 
 
 class TestFolder:

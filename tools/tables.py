@@ -206,7 +206,7 @@ def one_frame() -> str:
     return f"{tables.markdown(header, rows)}\n" + "".join(remarks) + "\n" + notes("one_frame")
 
 
-OTHER_GRIDS = ("paper/darcy_resolution", "checks/darcy_resolution_by_points", "checks/padding")
+OTHER_GRIDS = ("paper/darcy_resolution", "checks/darcy_resolution_by_points", "checks/padding", "checks/coarser")
 
 
 def on_other_grids() -> str:

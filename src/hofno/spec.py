@@ -109,6 +109,9 @@ class TrainSpec(Section):
     symmetric: bool = Field(
         False, description="predict by the mean over these symmetries, at as many times the work; needs augment"
     )
+    coarser: tuple[Annotated[int, Field(ge=2)], ...] = Field(
+        (), description="learn from every n-th point of each sample too, as [2, 3], for use on several grids"
+    )
     noise: float = Field(0.0, ge=0, description="deviation of the noise added to inputs, once these are standardised")
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
 
@@ -338,7 +341,8 @@ def _refuse_not_finite(values: Any, where: str, path: tuple[str, ...] = ()) -> N
 
 
 def _explain(error: ValidationError, where: str) -> str:
-    first = error.errors()[0]
+    first, *others = error.errors()
+    first = next((found for found in (first, *others) if found["type"] == "extra_forbidden"), first)
     parts = [str(part) for part in first["loc"]]
     key = ".".join(parts)
     if first["type"] == "extra_forbidden":

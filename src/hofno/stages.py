@@ -65,14 +65,15 @@ RUNS_TOLD = 6
 """Runs of a study that are named where one of them is to be chosen, at most."""
 
 
-def check(spec: Spec) -> None:
+def check(spec: Spec, *, learns: bool = True) -> None:
     """Fail early: the problem's parameters, the model's arguments, and both together on a sample without numbers."""
     for key in ("in_channels", "out_channels"):
         if key in spec.model.arguments:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
     geometry = made.grid_geometry
-    check_settings(spec.train, made.rollout is not None, geometry, made.symmetry)
+    train = spec.train if learns else spec.train.model_copy(update={"coarser": ()})
+    check_settings(train, made.rollout is not None, geometry, made.symmetry)
     check_geometry(spec.model.name, geometry)
     channels_in, channels_out = made.channels
     arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
@@ -333,7 +334,7 @@ def check_resolutions(spec: Spec, surrogate: Surrogate, resolutions: Sequence[in
     own = surrogate.grid.shape[0]
     for resolution in resolutions:
         changed = specs.override(spec, {"data.resolution": resolution})
-        check(changed)
+        check(changed, learns=False)
         check_channels(changed, surrogate)
     return sorted({own, *resolutions})
 

@@ -26,6 +26,7 @@ from hofno.problems.registry import problem
 from hofno.report import bodies, chapters, figures, published, rollouts, tables, walls
 from hofno.report.film import make_film
 from hofno.report.page import Page, check_page_folder, is_page_folder
+from hofno.report.paper import POISSON_TITLES
 from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
 from hofno.spec import Spec
@@ -51,7 +52,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     spec = specs.parse(results["spec"], f"{out / 'results.json'}")
     page = Page(results["title"], _lead(results, spec))
     rows = tables.summarise(results["runs"])
-    chapters.headline(page, rows, name_of(*spec.members()[0]) if spec.compare else None)
+    valid = tables.validation_errors(results["runs"])
+    chapters.headline(page, rows, name_of(*spec.members()[0]) if spec.compare else None, valid)
     remarks = dict.fromkeys(str(remark).strip() for remark in (results.get("remark", ""), spec.remark))
     if remark := "\n\n".join(filter(None, remarks)):
         page.remark(remark)
@@ -140,20 +142,25 @@ def _published_degree(page: Page, results: dict[str, Any], spec: Spec) -> None:
     if "model.depth" in spec.sweep and "model.order" in spec.sweep:
         for metric in ("mse", "rel_l2"):
             table = tables.poisson_depth_rows(results, degree, metric)
+            page.text(f"**Test {POISSON_TITLES[metric]}** by layers and order, in brackets the published values.")
             page.table(table.header, table.rows)
             page.text(table.note)
 
 
 def _depth_cells(results: dict[str, Any], spec: Spec) -> tables.DepthCells:
-    """Measured errors by order and depth, whatever keys tell the members apart."""
-    places = {}
+    """Measured errors by order and depth, whatever keys tell the members apart.
+
+    Runs that are no members of the spec, as those of another precision, are placed by their recorded cell.
+    """
+    places: dict[str, tuple[int, int]] = {}
     for member, _ in spec.members():
         arguments = check_arguments(member.model.name, {**member.model.arguments, "in_channels": 1, "out_channels": 1})
         places[member.run_hash] = (arguments.get("order", 1), arguments["depth"])
     runs: dict[tuple[int, int], list[dict[str, float]]] = {}
+    order, depth = next(iter(places.values()))
     for run in results["runs"]:
-        if run["spec_hash"] in places:
-            runs.setdefault(places[run["spec_hash"]], []).append(run["metrics"])
+        recorded = run["cell"].get("model.order", order), run["cell"].get("model.depth", depth)
+        runs.setdefault(places.get(run["spec_hash"], recorded), []).append(run["metrics"])
     cells: tables.DepthCells = {}
     for place, found in runs.items():
         cells[place] = {}

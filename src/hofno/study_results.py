@@ -73,10 +73,22 @@ def check_reportable(results: Any, where: str) -> None:
         numbers = [run["metrics"].get("rel_l2"), run["parameters"].get("real"), *run["metrics"].values()]
         if not all(isinstance(value, NUMBER) for value in numbers):
             fault = fault or f"{run['label']!r} lacks its test error rel_l2, or its count of parameters"
+    if not fault and (labels := _of_one_cell(results["runs"])):
+        fault = f"its runs {labels} are trials that labels alone tell apart, and no study; read them in the file itself"
     if fault:
         raise CheckpointError(
             f"{where} cannot be reported: {fault}; give the results.json of a study with at least one finished run"
         )
+
+
+def _of_one_cell(runs: list[dict[str, Any]]) -> str:
+    """Two labels of runs that have the same cell; nothing where there are none."""
+    first: dict[str, str] = {}
+    for run in runs:
+        label = first.setdefault(repr(sorted(run["cell"].items())), run["label"])
+        if label != run["label"]:
+            return f"{label!r} and {run['label']!r}"
+    return ""
 
 
 def check_mergeable(path: Path, nothing_yet: dict[str, Any]) -> None:

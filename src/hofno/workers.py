@@ -1,7 +1,8 @@
 """Work shared by a few processes, each with a private pipe to this one, so that any of them may end at any moment.
 
 Nothing is shared between the processes, so one that dies takes no lock with it. The first error or interruption asks
-the others to stop (SIGTERM: a training loop saves and leaves) and waits for them.
+the others to stop (SIGTERM: a training loop saves and leaves) and waits for them. Where this process is killed, they
+ask themselves.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -117,13 +119,22 @@ def _receive(connection: Any, remedy: str) -> Any:
 def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
     """A worker: task in, result out, until the pipe is closed. Ctrl-C is for the parent and for training loops."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_stop_without_parent, daemon=True).start()
     with suppress(EOFError, OSError):
         while True:
             task = connection.recv()
             try:
                 result = work(task)
-            except (HofnoError, MemoryError, RuntimeError, OSError) as error:
+            except (HofnoError, MemoryError, RuntimeError, OSError, KeyboardInterrupt) as error:
                 result = error
             except Exception:
                 result = RuntimeError(traceback.format_exc())
             connection.send(result)
+
+
+def _stop_without_parent() -> None:
+    """Wait for the end of the parent, and ask this process to stop as the parent would have."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)

@@ -29,6 +29,7 @@ from hofno.data.dataset import Dataset
 from hofno.errors import HofnoError
 from hofno.problems.base import Progress
 from hofno.spec import Spec
+from hofno.train.loop import Interrupted
 from hofno.train.show import Silent
 
 Hofno = Callable[..., Result]
@@ -137,6 +138,36 @@ def test_a_study_that_was_interrupted_goes_on(start: Start, folder: Path) -> Non
     assert again.wait() == 0, again.output
     assert "resuming from step-" in again.output
     assert len(json.loads((folder / "study" / "results.json").read_text())["runs"]) == 2
+
+
+def study_in_training(program: Callable[..., subprocess.Popen[str]], folder: Path) -> subprocess.Popen[str]:
+    settings = ("--set", "train.epochs=20000", "--set", "sweep.seed=[0, 1]")
+    child = program("run", "tiny", "--out", "study", "--workers", "2", *settings)
+    limit = time.monotonic() + 120
+    while len({path.parents[1] for path in (folder / "study").glob("runs/*/checkpoints/step-*")}) < 2:
+        assert child.poll() is None
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    return child
+
+
+def test_workers_that_are_interrupted_tell_how_to_go_on(
+    program: Callable[..., subprocess.Popen[str]], folder: Path
+) -> None:
+    child = study_in_training(program, folder)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    told = "interrupted; finished runs and checkpoints are kept: give the same hofno run again to go on with the study"
+    assert errors == f"hofno: {told}\n"
+
+
+def test_workers_stop_when_their_parent_was_killed(program: Callable[..., subprocess.Popen[str]], folder: Path) -> None:
+    child = study_in_training(program, folder)
+    child.kill()
+    child.communicate(timeout=60)  # their pipes are closed: all of them have ended
+    locks = list((folder / "study").glob("runs/*/lock"))
+    assert not locks, "a worker that stops as it is asked to gives its lock back"
 
 
 def test_a_truncated_checkpoint_is_passed_over(hofno: Hofno, start: Start, folder: Path) -> None:
@@ -334,6 +365,7 @@ def test_a_full_disk(hofno: Hofno, folder: Path) -> None:
 class TestErrorsInOneLine:
     def test_what_is_told(self) -> None:
         assert explain(KeyboardInterrupt()) == ("interrupted", 130)
+        assert explain(Interrupted("stopped at step 3")) == ("stopped at step 3", 130)
         assert explain(HofnoError("because")) == ("because", 2)
         for error in (
             MemoryError(),

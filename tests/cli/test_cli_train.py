@@ -229,6 +229,16 @@ def test_predict_says_what_error_to_expect(hofno: Hofno, folder: Path) -> None:
     assert "error expected" not in hofno("predict", "sure", "other.npy", "other-out.npy").stdout
 
 
+def test_predict_names_strange_inputs_whatever_the_number_of_validation_samples(
+    run: Path, hofno: Hofno, folder: Path
+) -> None:
+    x = stages.make_data(specs.load(run / "spec.toml")).valid.x.numpy()
+    np.save(folder / "x.npy", np.concatenate((x[:2], 1000 * x[2:4])))
+    told = " ".join(hofno("predict", run, "x.npy", "y.npy").stdout.split())
+    assert "a bound for 90% of inputs takes 9 validation samples, and the training had 4" in told
+    assert "unlike the inputs of training: 2 of 4, by number" in told
+
+
 def test_predict_does_not_overwrite(run: Path, hofno: Hofno, refused: Refused, folder: Path) -> None:
     np.save(folder / "x.npy", np.ones((1, 2, 16, 16)))
     (folder / "y.npy").write_text("precious")
@@ -245,7 +255,7 @@ def test_predict_does_not_overwrite(run: Path, hofno: Hofno, refused: Refused, f
         (np.ones((16, 16)), "got shape (16, 16)"),
         (np.ones((1, 2, 16)), "expected (n, 2, *grid)"),
         (np.full((2, 2, 16, 16), np.nan), "NaN or infinite, in 2 of 2 samples"),
-        (np.full((1, 2, 16, 16), 1e300), "NaN or infinite"),
+        (np.full((1, 2, 16, 16), 1e300), "too large for float32"),
         (np.ones((1, 2, 16, 16), complex), "real numbers; got dtype complex128"),
         (np.array(["text"]), "real numbers; got dtype <U4"),
         (np.ones((0, 2, 16, 16)), "at least one"),

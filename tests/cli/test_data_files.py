@@ -231,3 +231,16 @@ def test_generated_data_are_found_as_before() -> None:
     """`files` is no part of what tells stored data apart unless it is given."""
     assert "files" not in problem("darcy", {}).parameters()
     assert "files" not in problem("navier_stokes", {}).identity()
+
+
+def test_points_that_a_mask_fills_up_are_predicted(arrays: Path, hofno: Hofno, refused: Refused) -> None:
+    data = 'problem = "arrays"\ny = "stress.npy"\ncoords = "places.npy"\nmask = "known.npy"'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=AT_POINTS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    result = hofno("predict", "run", "places.npy", "out.npy", "--mask", "known.npy")
+    assert result.exit_code == 0, result.output
+    places, known, found = (np.load(arrays / f"{name}.npy") for name in ("places", "known", "out"))
+    np.testing.assert_array_equal(found, library.load("run").predict(None, places, mask=known))
+    assert (found[:, 0][known == 0] == 0).all()
+    np.save(arrays / "short.npy", known[:, :5])
+    assert "mask" in refused("predict", "run", "places.npy", "more.npy", "--mask", "short.npy")

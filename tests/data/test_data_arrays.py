@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from hofno import from_arrays
-from hofno.data.arrays import as_float32
 from hofno.data.normalise import ChannelNormaliser
 from hofno.data.npy import npy_bytes, read_npy
+from hofno.data.rounding import CONSTANT
+from hofno.data.values import as_float32
 from hofno.errors import CheckpointError, DataError, HofnoError
 
 
@@ -103,10 +104,23 @@ class TestFromArrays:
             (lambda x, y: (x[..., None, None], y[..., None, None]), "one to three grid axes"),
             (lambda x, y: (np.where(x == x[4, 0, 0, 0], np.nan, x), y), "x holds 1 values .* first in sample 4"),
             (lambda x, y: (x, np.where(y == y[2, 0, 0, 0], np.inf, y)), "y holds 1 values .* first in sample 2"),
-            (lambda x, y: (x * 1e300, y), "NaN or infinite"),
-            (lambda x, y: (x.astype(complex), y), "real numbers; got dtype complex128"),
-            (lambda x, y: (torch.from_numpy(x).to(torch.complex64), y), "real and imaginary channels"),
-            (lambda x, y: (x.astype(str), y), "real numbers"),
+            (lambda x, y: (y[..., 0], y[..., 0, :]), "on one grid.*; give both at the same points$"),
+            (
+                lambda x, y: (x, y[..., 0, 0]),
+                r"make them constant fields .*broadcast_to\(y\[:, :, None, None\], \(10, 1, 6, 5\)\); else give both",
+            ),
+            (lambda x, y: (x[..., 0], y[:, 0, 0, 0]), r"broadcast_to\(y\[:, None, None\], \(10, 1, 6\)\)"),
+            (lambda x, y: (x[..., 0, 0], y), r"broadcast_to\(x\[:, :, None, None\], \(10, 2, 6, 5\)\)"),
+            (lambda x, y: (np.abs(x) * 1e300, y), r"x holds 600 numbers too large for float32.*e\+300; rescale"),
+            (lambda x, y: (x, torch.from_numpy(y) * 1e300), r"y holds \d+ numbers too large for float32"),
+            (lambda x, y: (np.where(x > 0, np.inf, x), y), "NaN or infinite"),
+            (lambda x, y: (x.astype(complex), y), "got dtype complex128; split it into real and imaginary channels"),
+            (lambda x, y: (torch.from_numpy(x).to(torch.complex64), y), "complex64; .*real and imaginary channels"),
+            (lambda x, y: (x.astype(str), y), "real numbers; got dtype <U"),
+            (lambda x, y: (x, {"y": y}), "y must hold real numbers; got dict of dtype object"),
+            (lambda x, y: (x, "targets.npy"), r"y is an array or a tensor; got 'targets\.npy'; .*numpy\.load"),
+            (lambda x, y: (Path("inputs.npy"), y), r"x is an array .*inputs\.npy.*numpy\.load"),
+            (lambda x, y: (x, None), "y is an array or a tensor; got None; give its values"),
             (lambda x, y: ([[1, 2], [3]], y), "rows of different lengths"),
         ],
     )
@@ -151,8 +165,8 @@ class TestNormaliser:
         np.testing.assert_allclose(found.mean, channels.mean(1), rtol=1e-6, atol=1e-4)
         if channels.shape[1] > 1:
             std = channels.std(1, ddof=1)
-            varies = std > 1.01e-6 * np.abs(channels.mean(1))
-            clear = varies | (std < 0.99e-6 * np.abs(channels.mean(1)))
+            part = channels.std(1) / np.maximum(np.abs(channels.mean(1)), 1e-300)
+            varies, clear = part > 1.01 * CONSTANT, (np.abs(part / CONSTANT - 1) > 0.01) & ((std == 0) | (std > 1e-37))
             if varies.any() and clear.all() and std.max() > 1e-4:
                 np.testing.assert_allclose(found.std, np.where(varies, std, 1.0), rtol=1e-5)
 
@@ -188,6 +202,20 @@ class TestNormaliser:
         u = torch.full((4, 1, 3), 0.1)
         u[0, 0, 0] += 7e-9
         assert float(ChannelNormaliser.fit(u * scale).encode(u * scale).abs().max()) < 1e-6
+
+    @pytest.mark.parametrize("deviation", [1.0, 0.05, 0.01])
+    def test_a_small_deviation_about_a_large_mean_is_one(self, deviation: float) -> None:
+        """The smallest is a step between float32 numbers of that size; a loss in units of the mean would not see it."""
+        u = torch.from_numpy(101325.0 + deviation * np.random.default_rng(0).standard_normal((200, 1, 32))).float()
+        assert float(ChannelNormaliser.fit(u).std) == pytest.approx(float(u.double().std()), rel=1e-6)
+        pair = torch.cat((u, torch.full_like(u, 101325.0)), 1)
+        assert float(ChannelNormaliser.fit(pair).std[1]) == 1.0
+
+    @pytest.mark.parametrize("samples", [2, 3, 100])
+    def test_neighbouring_numbers_are_one_constant(self, samples: int) -> None:
+        u = torch.full((samples, 1, 2), 1.0)
+        u[::2] = 1.0 + torch.finfo(torch.float32).eps
+        assert float(ChannelNormaliser.fit(u).std) == 1.0
 
     def test_a_constant_channel_is_left_alone(self) -> None:
         u = torch.full((4, 1, 3), 7.0)

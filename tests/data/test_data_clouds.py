@@ -135,7 +135,7 @@ def test_lists_that_do_not_fit() -> None:
 
 
 def test_splits_are_checked() -> None:
-    x, y, coords = (torch.from_numpy(part) for part in clouds())
+    x, y, coords = (torch.from_numpy(part).float() for part in clouds())
     with pytest.raises(DataError, match="give their coords too"):
         Split(x, y, mask=torch.ones(10, 7, dtype=torch.bool))
     with pytest.raises(DataError, match="coordinates of a mesh are channels of x"):

@@ -54,6 +54,21 @@ def test_they_are_learnt_and_rolled_out(axes: int) -> None:
     assert hofno.evaluate(run, data.test)["rel_l2"] > 0
 
 
+@pytest.mark.parametrize("shape", [(2, 16, 20), (5, 16), (3, 16, 16)])
+def test_a_short_first_axis_may_be_one_of_fields(shape: tuple[int, ...]) -> None:
+    frames = np.random.default_rng(1).random((12, 9, *shape))
+    told = rf"grid of {' x '.join(map(str, shape))} points; if their third axis holds {shape[0]} quant.* fields=True"
+    with pytest.warns(UserWarning, match=told):
+        hofno.from_trajectories(frames)
+    assert hofno.from_trajectories(frames, fields=True).rollout == hofno.Rollout(1, 8, shape[0])
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 5), (8, 64, 64), (6, 16), (16, 2), (4,)])
+def test_other_grids_are_taken_as_they_are(shape: tuple[int, ...]) -> None:
+    frames = np.random.default_rng(1).random((5, 2, *shape))
+    assert hofno.from_trajectories(frames, split=(3, 1, 1)).grid.shape == shape
+
+
 def test_a_mapped_file_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hofno.data.ondisk.SHARE", 0.0)
     np.save(tmp_path / "frames.npy", FRAMES)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,9 +14,10 @@ from torch import Tensor, nn
 from hofno import Split, Surrogate, evaluate
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import DataError, ShapeError
+from hofno.evaluation import score, score_rollout
 from hofno.evaluation.metrics import mse, rel_l2
-from hofno.evaluation.score import score
-from hofno.geometry import Grid
+from hofno.geometry import Grid, Points
+from hofno.problems.base import Rollout
 
 
 class Scale(nn.Module):
@@ -25,6 +28,13 @@ class Scale(nn.Module):
         self.factor = nn.Parameter(torch.tensor(factor))
 
     def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+class AtPoints(Scale):
+    """The same at points."""
+
+    def forward(self, x: Tensor, coords: Tensor | None = None, mask: Tensor | None = None) -> Tensor:
         return self.factor * x
 
 
@@ -64,7 +74,9 @@ def test_evaluate() -> None:
     x = torch.randn(3, 2, 4, 3)
     found = evaluate(scaled(0.75), Split(x, x))
     assert found["rel_l2"] == pytest.approx(0.25, rel=1e-5)
-    assert set(found) == {"rel_l2", "mse", "mse_standardised"}
+    assert set(found) == {"rel_l2", "mse", "mse_standardised", "rel_l2_field_1", "rel_l2_field_2"}
+    one = Surrogate(Scale(0.5), *[ChannelNormaliser.identity(1)] * 2, Grid(shape=(4, 3), periodic=True))
+    assert set(evaluate(one, Split(x[:, :1], x[:, :1]))) == {"rel_l2", "mse", "mse_standardised"}
 
 
 def test_the_mean_is_over_samples_not_over_energy() -> None:
@@ -85,7 +97,7 @@ def test_mse_has_a_unit_and_no_bound(scale: float) -> None:
 def test_errors_that_are_not_finite_are_numbers() -> None:
     x = torch.randn(5, 2, 4, 3)
     found = evaluate(scaled(float("nan")), Split(x, x))
-    assert found == {"rel_l2": 1e9, "mse": 1e78, "mse_standardised": 1e9}
+    assert found == {"rel_l2": 1e9, "mse": 1e78, "mse_standardised": 1e9, "rel_l2_field_1": 1e9, "rel_l2_field_2": 1e9}
     assert evaluate(scaled(1e38), Split(x, x))["mse"] < 1e78, "no finite prediction is as far away"
 
 
@@ -122,9 +134,63 @@ def test_blocks_stay_whole() -> None:
                 score(made, broken)
 
 
+class TestByField:
+    """The error of each channel alone, which the one over all channels does not show."""
+
+    def test_a_small_channel_is_not_hidden(self) -> None:
+        x = torch.randn(7, 2, 4, 3)
+        y = torch.stack((1000 * x[:, 0], 2 * x[:, 1]), 1)
+        scores = score(scaled(1000.0), Split(x, y), batch_size=3)
+        expected = torch.stack([rel_l2(1000 * x[:, field], y[:, field]) for field in (0, 1)], 1)
+        torch.testing.assert_close(scores.by_field, expected)
+        means = scores.means()
+        assert means["rel_l2"] < 1.5
+        assert means["rel_l2_field_1"] == 0
+        assert means["rel_l2_field_2"] == pytest.approx(499)
+
+    def test_of_blocks(self) -> None:
+        x = torch.randn(8, 2, 4, 3)
+        y = x * torch.tensor([1.0, 10.0] * 4).view(8, 1, 1, 1)
+        found = score(scaled(0.5), Split(x, y, together=2))
+        assert found.by_field.shape == (4, 2)
+        for field in (0, 1):
+            p, q = (part[:, field].unflatten(0, (4, 2)) for part in (0.5 * x, y))
+            torch.testing.assert_close(found.by_field[:, field], rel_l2(p, q))
+
+    def test_of_masked_points(self) -> None:
+        x, coords = torch.randn(5, 2, 6), torch.rand(5, 3, 6)
+        mask = torch.arange(6) < 2 + torch.arange(5)[:, None]
+        box = Points(count=6, low=(0.0,) * 3, high=(1.0,) * 3)
+        same = ChannelNormaliser.identity(2)
+        made = Surrogate(AtPoints(0.5), same, same, box)
+        x = x * mask[:, None]
+        y = x * torch.tensor([1.0, 5.0]).view(2, 1)
+        found = score(made, Split(x, y, coords, mask))
+        torch.testing.assert_close(found.by_field.mean(0), torch.tensor([0.5, 0.9]).double())
+
+    def test_of_frames(self) -> None:
+        x = torch.randn(4, 2, 4, 3)
+        made = replace(scaled(0.5), rollout=Rollout(1, 3, 2))
+        y = torch.randn(4, 6, 4, 3)
+        p = torch.cat([0.5**k * x for k in (1, 2, 3)], 1)
+        found = score(made, Split(x, y)).by_field
+        torch.testing.assert_close(found[:, 1], rel_l2(p[:, 1::2], y[:, 1::2]))
+        torch.testing.assert_close(found, score_rollout(made, Split(x, y)).by_field)
+
+    def test_a_field_that_is_zero_in_a_sample_is_named(self) -> None:
+        x = torch.randn(4, 2, 4, 3)
+        x[2, 1] = 0
+        with pytest.warns(UserWarning, match=r"^field 2 of the targets of samples 2 are .* the mean rel_l2_field_2; "):
+            score(scaled(0.5), Split(x, x))
+
+
 def test_what_cannot_be_evaluated() -> None:
     x = torch.randn(3, 2, 4, 3)
     with pytest.raises(ShapeError, match="predicts 2 channels and the targets have 1"):
         evaluate(scaled(1.0), Split(x, x[:, :1]))
     with pytest.raises(ShapeError, match="evaluate takes what"):
         evaluate(Scale(1.0), Split(x, x))
+    with pytest.raises(ShapeError, match=r"takes 2 channels and the inputs have 1 in shape \(3, 1, 4, 3\)"):
+        evaluate(scaled(1.0), Split(x[:, :1], x))
+    with pytest.raises(ShapeError, match="trained on a grid with 2 axes, and the inputs have 1"):
+        evaluate(scaled(1.0), Split(x[..., 0], x[..., 0]))

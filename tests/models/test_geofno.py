@@ -122,7 +122,7 @@ def test_a_cloud_without_points(masked: bool) -> None:
     with pytest.raises(ShapeError, match=r"at least one point in a cloud; got fields \(2, 2, 0\); leave it out"):
         make()(*cloud(0), mask)
     with pytest.raises(ShapeError, match=r"at least one point in a cloud; got fields \(2, 2, 0\); leave it out"):
-        PointHO(2, 1, width=8, depth=1)(*cloud(0), mask)
+        PointHO(2, 1, width=8, depth=1).double()(*cloud(0), mask)
 
 
 def test_models_live_where_their_data_do() -> None:

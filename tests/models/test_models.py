@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from model_cases import FORMS
 from torch import nn
 
+import hofno
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import grid_coordinates, grid_waves
 from hofno.layers import DropPath, HigherOrderSpectralConv
@@ -95,6 +97,9 @@ def test_fno_is_hofno_of_order_one() -> None:
         ({"depth": 0}, "depth must be at least 1"),
         ({"expansion": 0}, "expansion must be at least 1"),
         ({"order": 0}, "order must be at least 1"),
+        ({"order": 2.0}, "order is a whole number, such as 2; got 2.0; give such a one"),
+        ({"width": 8.0}, "width is a whole number, such as 2; got 8.0"),
+        ({"depth": "2"}, "depth is a whole number, such as 2; got '2'"),
         ({"modes": (0, 3)}, "every entry of modes must be at least 1"),
         ({"modes": ()}, "modes must have 1, 2 or 3 entries"),
         ({"backbone": "unet"}, "backbone must be one of modern, classic; got 'unet'"),
@@ -127,10 +132,39 @@ def test_inputs_that_do_not_fit_are_refused_with_a_way_out() -> None:
         model(torch.randn(2, 16, 16))
     with pytest.raises(ShapeError, match=r"expected 3 input channels on axis 1; got 16.*x\.movedim\(-1, 1\)"):
         model(torch.randn(1, 16, 16, 3))
-    with pytest.raises(ShapeError, match=r"expected 3 input channels on axis 1; got 5.*not counted$"):
+    with pytest.raises(
+        ShapeError, match=r"expected 3 input channels on axis 1; got 5.*; set in_channels=data\.in_channels"
+    ):
         model(torch.randn(1, 5, 16, 16))
     with pytest.raises(ShapeError, match=r"modes\[0\]=5 is more than an axis of 8 points holds \(at most 4\)"):
         model(torch.randn(1, 3, 8, 16))
+
+
+def test_inputs_of_another_kind_are_refused_with_a_way_out() -> None:
+    grid, points = HOFNO(1, 1, (3,), width=4, depth=1), hofno.PointHO(1, 1, width=4, depth=1, tokens=2, heads=1)
+    unet = build("unet", {"in_channels": 1, "out_channels": 1, "dims": 1, "width": 4, "levels": 1})
+    x, coords = torch.randn(2, 1, 16), torch.rand(2, 2, 16)
+    for model, places in ((grid, ()), (unet, ()), (points, (coords,))):
+        with pytest.raises(ShapeError, match=r"expected a tensor; got ndarray; give torch\.from_numpy"):
+            model(x.numpy(), *places)
+        with pytest.raises(
+            ShapeError, match=r"expected torch\.float32.*got torch\.float64; give x\.to\(torch\.float32"
+        ):
+            model(x.double(), *places)
+        assert model.double()(x.double(), *(part.double() for part in places)).shape == x.shape
+    with pytest.raises(ShapeError, match="expected a tensor; got list"):
+        grid(x.tolist())
+
+
+def test_a_mesh_of_the_wrong_channels_is_told_what_counts() -> None:
+    rng = np.random.default_rng(0)
+    u, nodes = rng.random((10, 1, 8, 8)), rng.random((2, 8, 8))
+    data = hofno.from_arrays(u, u**2, coords=nodes)
+    with pytest.raises(
+        ShapeError,
+        match=r"expected 1 input .*got 3 .*in_channels=data\.in_channels, which counts coordinates of a mesh",
+    ):
+        hofno.fit(HOFNO(1, 1, (3, 3), width=4, depth=1), data, epochs=1, progress=False)
 
 
 def answer(model: nn.Module, points: int) -> torch.Tensor:

@@ -204,7 +204,7 @@ def test_error_dots_refuse_rows_they_cannot_show(results: dict[str, Any]) -> Non
         figures.error_dots(tables.summarise(results["runs"]))
     for run in results["runs"]:
         run["metrics"] = {"mse": 1.0}
-    with pytest.raises(HofnoError, match="expected rel_l2 for every row"):
+    with pytest.raises(HofnoError, match="expected rel_l2 in every run"):
         figures.error_dots(tables.summarise(results["runs"]))
 
 

@@ -72,10 +72,12 @@ def test_records_become_curves_and_rows() -> None:
     assert curves == {"HO-FNO order 2": [{43: 0.02, 85: 0.01}, {43: 0.04, 85: 0.01}], "FNO": [{85: 0.05}]}
     assert trained == {"HO-FNO order 2": 85, "FNO": 85}
     header, rows = resolution_rows(curves, trained)
-    assert header == ["model", "trained at", "rel. L2 at 43", "rel. L2 at 85", "seeds"]
+    assert header == ["points along each axis", "HO-FNO order 2", "FNO"]
     assert rows == [
-        ["HO-FNO order 2", "85", "0.0300 ± 0.014", "0.0100 ± 0.0000", "2"],
-        ["FNO", "85", "–", "0.0500", "1"],
+        ["rel. L2 at 43", "0.0300 ± 0.014", "–"],
+        ["rel. L2 at 85", "0.0100 ± 0.0000", "0.0500"],
+        ["trained at", "85", "85"],
+        ["seeds", "2", "1"],
     ]
 
 

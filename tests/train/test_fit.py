@@ -110,3 +110,9 @@ def test_one_line_says_what_is_wrong(data: Dataset, make: Callable[[Any], object
 def test_seeds_of_numpy_are_numbers_too(data: Dataset, tmp_path: Path) -> None:
     fit(model(), data, seed=np.int64(3), out=tmp_path, epochs=1, device="cpu", progress=False)  # pyright: ignore[reportArgumentType]
     assert '"seed": 3' in (tmp_path / "settings.json").read_text()
+
+
+def test_a_run_knows_what_its_operator_knows_of_errors(data: Dataset) -> None:
+    run = fit(Own(), data, **SETTINGS)
+    assert run.error_bound(0.5) == run.surrogate.error_bound(0.5)
+    np.testing.assert_array_equal(run.strangeness(data.test.x), run.surrogate.strangeness(data.test.x))

@@ -80,6 +80,13 @@ def test_a_second_ctrl_c_interrupts_at_once(trained: Trained, monkeypatch: pytes
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+def test_a_script_that_catches_errors_is_stopped_too(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop_after(monkeypatch, 2)
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 2") as told:
+        trained()
+    assert not isinstance(told.value, Exception), "except Exception would go on"
+
+
 def test_without_a_folder_nothing_is_promised(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     stop_after(monkeypatch, 2)
     with pytest.raises(Interrupted, match="nothing is saved"):

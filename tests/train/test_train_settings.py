@@ -41,6 +41,7 @@ CHANGES: dict[str, Any] = {
     "normalise_inputs": False,
     "normalise_targets": False,
     "normaliser": "pixel",
+    "coarser": (2,),
     "noise": 0.1,
 }
 

@@ -142,6 +142,31 @@ class TestEigensolvers:
         with pytest.raises(ShapeError, match=f"1 to 30 basis functions; got functions={count}; lower it"):
             basis(torus(6, 5), count)
 
+    @pytest.mark.parametrize("count", [9, 16, 25])
+    def test_no_function_of_eigenvalues_that_coincide_is_missed(self, count: int) -> None:
+        surface = icosphere(3)
+        np.testing.assert_allclose(sparse_basis(surface, count)[0], dense_basis(surface, count)[0], atol=1e-9)
+
+    def test_what_an_iteration_misses_is_found_by_the_next(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from scipy.sparse import linalg
+
+        eigsh, calls = linalg.eigsh, []
+
+        def careless(matrix: object, count: int, *given: object, **named: object) -> tuple[np.ndarray, np.ndarray]:
+            values, functions = eigsh(matrix, count + 4, *given, **named)
+            calls.append(count)
+            order = np.argsort(values)
+            kept = [k for k in range(count + 4) if len(calls) > 1 or k not in (2, 6, 7, 8)][:count]
+            return values[order][kept], functions[:, order][:, kept]
+
+        monkeypatch.setattr(linalg, "eigsh", careless)
+        surface = icosphere(3)
+        values, functions = sparse_basis(surface, 20)
+        np.testing.assert_allclose(values, dense_basis(surface, 20)[0], atol=1e-9)
+        products = functions.T @ (functions * masses(surface)[:, None])
+        np.testing.assert_allclose(products, np.eye(20), atol=1e-9)
+        assert len(calls) == 4, "twice for four missed, and once to see that none is left"
+
 
 class TestTransform:
     def test_sums_over_vertices(self) -> None:

@@ -24,6 +24,7 @@ from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, fingerprint
 from hofno.stages import sample_shapes
+from hofno.train.grids import every
 
 REAL_FFT, COMPLEX_FFT = 2.5, 5.0  # operations for each point and each doubling of their number
 FFTS = {"aten::_fft_r2c": REAL_FFT, "aten::_fft_c2r": REAL_FFT, "aten::_fft_c2c": COMPLEX_FFT}
@@ -44,13 +45,18 @@ def cost_of(spec: Spec, known: dict[str, tuple[float, float]]) -> Cost:
     """The cost of a spec's own run; `known` keeps what was counted for runs that differ in depth or length alone."""
     made, train = problem(spec.data.problem, spec.data.parameters), spec.train
     epoch = epoch_of(made, train)
-    flops = step_flops(spec.model.name, spec.model.arguments, made, epoch.passes, known)
+    flops = step_flops(spec.model.name, spec.model.arguments, made, epoch.passes, known, train.coarser)
     full_batches = epoch.items / min(train.batch_size, epoch.items)
     return Cost(epoch.batches, train.epochs * epoch.batches, epoch.passes, flops, flops * train.epochs * full_batches)
 
 
 def step_flops(
-    name: str, arguments: dict[str, Any], made: Problem, passes: int, known: dict[str, tuple[float, float]]
+    name: str,
+    arguments: dict[str, Any],
+    made: Problem,
+    passes: int,
+    known: dict[str, tuple[float, float]],
+    coarser: tuple[int, ...] = (),
 ) -> float:
     """Operations of a training step over so many forward passes: of a stack of blocks from those of one and of two."""
     channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
@@ -63,10 +69,11 @@ def step_flops(
             model = build(name, {**arguments, **blocks})
         place(model, made.grid_geometry, filled=False)
         with _Counting() as counting:
-            model(*given).sum().backward()
+            for stride in (1, *coarser):
+                model(*(every(part, stride) for part in given)).sum().backward()
         return counting.flops
 
-    key = fingerprint([name, arguments, [part.shape for part in given]])
+    key = fingerprint([name, arguments, [part.shape for part in given], coarser])
     if key not in known:
         known[key] = (count(), 0.0) if depth is None else (count(depth=1), count(depth=2))
     one, two = known[key]

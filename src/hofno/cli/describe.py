@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from hofno.cli.keys import described, show_spec_keys, show_train_keys, type_name
-from hofno.cli.options import SPEC_HELP, Settings, load_spec, print_table, spec_files
-from hofno.cli.prose import print_card
+from hofno.cli.options import SPEC_HELP, Settings, load_study, print_table, spec_files
+from hofno.cli.prose import print_card, tell
 from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import SpecError
 
@@ -84,7 +84,7 @@ def show(
         show_spec_keys()
     else:
         settle_threads(threads)
-        _show_spec(load_spec(spec, settings), time)
+        _show_spec(load_study(spec, settings), time)
 
 
 def _show_problem(name: str) -> None:
@@ -162,7 +162,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
         rows += _times(spec, runs)
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        typer.echo(f"{name:<{width}}  {value}")
+        tell(f"{name:<{width}}  {value}", indent=width + 2)
 
 
 def _places(geometry: Geometry) -> str:
@@ -233,7 +233,12 @@ def _study(spec: Spec) -> str:
 
 
 def _arguments(arguments: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in arguments.items())
+    return ", ".join(f"{key}={_short(value)}" for key, value in arguments.items())
+
+
+def _short(value: Any) -> str:
+    """A value of a spec, numbers with many digits in four of them."""
+    return f"{value:.4g}" if isinstance(value, float) and len(str(value)) > 8 else str(value)
 
 
 def _first_line(kind: type) -> str:

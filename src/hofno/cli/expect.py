@@ -18,12 +18,12 @@ STRANGE = 1.5
 NAMED = 5
 
 
-def what_to_expect(operator: Surrogate, x: Any, coords: Any, *, steps: int | None) -> list[str]:
+def what_to_expect(operator: Surrogate, x: Any, coords: Any, mask: Any = None, *, steps: int | None) -> list[str]:
     """Lines on the error of predictions from these inputs; none where the operator knows nothing of its errors."""
     known = operator.experience
-    if known is None or len(known.errors) < LEAST_KNOWN:
+    if known is None:
         return []
-    strange = np.atleast_1d(operator.strangeness(x, coords))
+    strange = np.atleast_1d(operator.strangeness(x, coords, mask=mask))
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
     if len(wrong) < len(strange):
         lines.append(_bound(operator, known, tuple(np.shape(coords if x is None else x)), steps))
@@ -39,7 +39,12 @@ def what_to_expect(operator: Surrogate, x: Any, coords: Any, *, steps: int | Non
 
 
 def _bound(operator: Surrogate, known: Experience, shape: tuple[int, ...], steps: int | None) -> str:
-    """The error that most predictions stay below, and for what it does not hold."""
+    """The error that most predictions stay below, and for what it does not hold; or why none is known."""
+    if (count := len(known.errors)) < LEAST_KNOWN:
+        return (
+            f"no error can be expected: a bound for {COVERAGE:.0%} of inputs takes {LEAST_KNOWN} validation samples, "
+            f"and the training had {count}"
+        )
     bound, together, horizon = operator.error_bound(COVERAGE), int(known.together), None
     if not math.isfinite(bound):
         return "no error can be expected: many predictions of the validation samples have no size"

@@ -28,9 +28,9 @@ def explain(error: BaseException, command: str | None = None) -> tuple[str, int]
 
     remedy = LESS_TO_MEASURE if command == "bench" else _MEMORY
     if isinstance(error, KeyboardInterrupt):
-        return "interrupted", INTERRUPTED
+        return str(error) or "interrupted", INTERRUPTED
     if isinstance(error, HofnoError):
-        return str(error), INTERRUPTED if _is_interruption(error) else WRONG
+        return str(error), WRONG
     if isinstance(error, MemoryError):
         return f"there is not enough memory; {remedy}", WRONG
     if _is_torch_memory(error):
@@ -41,11 +41,6 @@ def explain(error: BaseException, command: str | None = None) -> tuple[str, int]
         free = "free some space" if error.errno in _NO_SPACE else "check the path and its permissions"
         return f"{place}{reason}; {free} and run again", WRONG
     return None
-
-
-def _is_interruption(error: HofnoError) -> bool:
-    loop = sys.modules.get("hofno.train.loop")
-    return loop is not None and isinstance(error, loop.Interrupted)
 
 
 def _is_torch_memory(error: BaseException) -> bool:
@@ -68,7 +63,8 @@ class OneLineErrors(PlainGroup):
         try:
             return super().invoke(ctx)
         except (Exception, KeyboardInterrupt) as error:
-            told = None if ctx.params.get("debug") else explain(error, ctx.invoked_subcommand)
+            in_full = ctx.params.get("debug") and not isinstance(error, KeyboardInterrupt)
+            told = None if in_full else explain(error, ctx.invoked_subcommand)
             if told is None:
                 raise
             message, code = told

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hofno.cli.failures import INTERRUPTED, WRONG
-from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, print_table, progress_on
+from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, load_study, print_table, progress_on
 from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import DivergedError, SpecError
 
@@ -38,6 +38,7 @@ def generate(
     folder = data_folder(name, parameters, store_folder())
     made = problem(name, parameters)
     stored = made.sources or (not force and made.is_kept(folder))
+    _check_store(read, again=force)
     data = stages.make_data(read, progress_on(choose_show(True)), again=force)
     rows = []
     for split_name in ("train", "valid", "test"):
@@ -57,6 +58,20 @@ def generate(
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
     typer.echo(f"{'read from' if stored else 'written to'} {', '.join(made.sources.values()) or folder}")
+
+
+def _check_store(read: Spec, again: bool = False) -> None:
+    """Fail before data are made that could not be written in the end."""
+    from tempfile import TemporaryFile
+
+    from hofno.data.store import data_folder, store_folder
+    from hofno.problems.registry import problem
+
+    name, parameters, store = read.data.problem, read.data.parameters, store_folder()
+    made = problem(name, parameters)
+    if not made.sources and (again or not made.is_kept(data_folder(name, parameters, store))):
+        store.mkdir(parents=True, exist_ok=True)
+        TemporaryFile(dir=store).close()
 
 
 def train(
@@ -127,7 +142,7 @@ def run(
     from hofno.train.show import choose_show
 
     settle_threads(threads)
-    read = load_spec(spec, settings)
+    read = load_study(spec, settings)
     if are_several():
         raise SpecError(
             "hofno run trains each run of a study in one process, and several at a time with --workers; start it "
@@ -137,10 +152,12 @@ def run(
     check_page_folder(out)
     if results is not None:
         check_mergeable(results, gather(read, [None] * len(read.members()), 0.0))
+    _check_store(read)
     try:
         measured = run_study(read, out, choose_show(True), workers, only or ())
-    except Interrupted as error:
-        raise Interrupted(f"{error}; or give the same hofno run again to go on with the study") from None
+    except KeyboardInterrupt as error:
+        told = f"{error}; or" if str(error) else "interrupted; finished runs and checkpoints are kept:"
+        raise Interrupted(f"{told} give the same hofno run again to go on with the study") from None
     if not measured["runs"]:
         refuse_diverged(measured)
     if results is not None:
@@ -191,6 +208,7 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
 
     check_trackers(track, path)
     show, trained = choose_show(True), resume and stages.is_finished(path)
+    ranks.by_first(lambda: _check_store(read))
     data = ranks.by_first(lambda: stages.make_data(read, progress_on(show)))
     data = stages.make_data(read) if data is None else data
     surrogate = None

@@ -28,12 +28,14 @@ BARE_LIST = re.compile(r"\(?[-+.\de]+( *, *[-+.\de]+)+,?\)?")
 
 
 def spec_folders() -> list[Path]:
-    """Where specs are looked for: below the working directory, then in the checkout the package is installed from."""
-    checkout = Path(__file__).parents[3] / "specs"
-    folders = [Path("specs")]
-    if checkout.is_dir() and checkout != Path("specs").absolute():
-        folders.append(checkout)
-    return folders
+    """Where specs are looked for: below the working directory, then those that came with the package.
+
+    Of a package in its checkout these are the folder specs there, also where links of git cannot be made.
+    """
+    installed = (Path(__file__).parents[level] / "specs" for level in (1, 3))
+    own = next((folder.resolve() for folder in installed if folder.is_dir()), None)
+    here = Path("specs")
+    return [here] if own is None or own == here.resolve() else [here, own]
 
 
 def spec_files() -> dict[str, Path]:
@@ -66,7 +68,8 @@ def _no_spec(name: str) -> str:
         )
     known, bare = spec_files(), name.lower().strip("/").removesuffix(".toml")
     if name.endswith(".toml") and bare not in known:
-        return f"there is no file {name}; check the path"
+        came = bare.removeprefix("specs/")
+        return f"there is no file {name}; {f'one came with hofno: {came}' if came in known else 'check the path'}"
     close = [other for other in known if bare in (other, *other.split("/"))]
     close = close or difflib.get_close_matches(bare, known, n=1)
     meant = f"did you mean {' or '.join(close)}? " if close else ""
@@ -95,6 +98,21 @@ def load_spec(name: str, settings: list[str] | None) -> Spec:
     if spec.label and changed.model.name != spec.model.name and changed.label == spec.label:
         return specs.override(changed, {"label": changed.model.name})  # the label tells of the other model
     return changed
+
+
+def load_study(name: str, settings: list[str] | None) -> Spec:
+    """As `load_spec`, for all runs of a study: a key that they have values of their own for cannot be set for them."""
+    from hofno.spec import key_path
+
+    study, given = load_spec(name, settings), [key_path(key) for key in read_settings(settings)]
+    for key, values in study.sweep.items():
+        if key_path(key) in given:
+            quoted = f"'{key}'" if "." in key else key
+            raise SpecError(
+                f"--set {key} has no effect: [sweep] gives the runs {key} = {values}; set those instead, as --set "
+                f'"sweep.{quoted}={values[:1]}", or leave it out'
+            )
+    return study
 
 
 def progress_on(show: Show) -> Progress:

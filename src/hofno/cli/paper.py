@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hofno.cli.options import print_table, spec_files, spec_folders
+from hofno.cli.prose import tell
 from hofno.errors import SpecError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def _list() -> None:
 
     for entry in entries().values():
         typer.echo(f"{typer.style(entry.name, bold=True)}  ({entry.place})")
-        typer.echo(f"    {entry.shows}")
+        tell(f"    {entry.shows}", indent=4)
         _commands(entry)
     typer.echo("\nhofno paper NAME shows one: its protocol, and its numbers as published and as measured.")
 
@@ -65,7 +66,8 @@ def _commands(entry: Entry) -> None:
     for command in entry.commands:
         typer.echo(f"    {command}")
     if missing := [name for name in entry.specs if name not in spec_files()]:
-        typer.echo(f"    not found here: {', '.join(missing)}; specs are in the folder specs of the repository")
+        told = f"not found here: {', '.join(missing)}; specs are in the folder specs of the repository"
+        tell(f"    {told}", indent=4)
 
 
 def _results_folder(given: Path | None) -> Path | None:
@@ -104,9 +106,10 @@ def _show(entry: Entry, folder: Path | None) -> None:
     from hofno.report.paper import cost_tables, measured_tables, published_tables
     from hofno.storage import read_json
 
-    typer.echo(f"{typer.style(entry.shows, bold=True)}  ({entry.place})")
-    typer.echo(f"published: {entry.published}")
-    typer.echo(f"here: {entry.here}\n")
+    tell(f"{typer.style(entry.shows, bold=True)}  ({entry.place})")
+    tell(f"published: {entry.published}", indent=4)
+    tell(f"here: {entry.here}", indent=4)
+    typer.echo("")
     printed, found = published_tables(entry), _found(entry, folder)
     costs = _file(folder, entry.costs) if entry.costs else None
     for table in printed:
@@ -116,14 +119,14 @@ def _show(entry: Entry, folder: Path | None) -> None:
     for name, (file, held) in found.items():
         for table in measured_tables(entry, held):
             print_table(*table)
-        typer.echo(f"{file}: {_conditions(name, held)}")
+        tell(f"{file}: {_conditions(name, held)}", indent=4)
     if costs is not None:
         for table in cost_tables(entry, read_json(costs)):
             print_table(*table)
         typer.echo(f"from {costs}")
     missing = [name for name in entry.studies if name not in found]
     if missing := missing + ([entry.costs] if entry.costs and costs is None else []):
-        typer.echo(f"not measured{f' in {folder}' if folder is not None else ' here'}: {', '.join(missing)}")
+        tell(f"not measured{f' in {folder}' if folder is not None else ' here'}: {', '.join(missing)}", indent=4)
     typer.echo("\nmade by")
     _commands(entry)
 
@@ -170,5 +173,5 @@ def _draw(entry: Entry, folder: Path | None, out: Path) -> None:
     with in_any_script():
         save_figure(draw(entry, {name: held for name, (_, held) in found.items()}), out)
     for name, (file, held) in found.items():
-        typer.echo(f"from {file}: {_conditions(name, held)}")
+        tell(f"from {file}: {_conditions(name, held)}", indent=4)
     typer.echo(f"figure: {out}")

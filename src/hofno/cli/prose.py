@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+import typer
 
 from hofno.cli.options import print_table
 
@@ -20,6 +25,20 @@ BEGINS = re.compile(r"- |\*\*|#|\|")
 def joined(text: str) -> str:
     """Each paragraph in one line."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def tell(text: str, indent: int = 0) -> None:
+    """A line of prose: in a terminal wrapped to its width, with this indent after the first; elsewhere as it is."""
+    if is_terminal():
+        width = max(indent + 20, shutil.get_terminal_size().columns)
+        text = textwrap.fill(
+            text, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False
+        )
+    typer.echo(text)
 
 
 def print_card(card: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hofno.cli.options import Settings, print_table, progress_on, read_settings
+from hofno.cli.options import print_table, progress_on, read_settings
 from hofno.errors import CheckpointError, SpecError
 
 WORST = 5
@@ -20,13 +20,23 @@ def evaluate(
         Path,
         typer.Argument(metavar="RUN", help="The folder of a run of hofno train; with --resolution, or of a study."),
     ],
-    settings: Settings = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change data.KEY, train.symmetric or device, as data.seed=7. Repeatable.",
+        ),
+    ] = None,
     resolution: Annotated[
         list[int] | None,
         typer.Option(min=2, metavar="POINTS", help="Evaluate on this many points along each axis. Repeatable."),
     ] = None,
 ) -> None:
     """Print the test errors of a finished run; with --set data.KEY=VALUE, on other data of the same problem.
+
+    What the run was trained or validated on is never tested: where one set of samples was split, as that of own files,
+    the split stays as it was, unless other files, or of flows another data.seed, are named.
 
     With --set train.symmetric=true, or false, those of the mean over the problem's symmetries, or of one pass.
 
@@ -37,6 +47,7 @@ def evaluate(
 
     from hofno import spec as specs
     from hofno import stages
+    from hofno.cli.other_data import refuse_known_samples
     from hofno.evaluation.score import kept_bound, score
     from hofno.surrogate import load
     from hofno.train.show import choose_show
@@ -55,8 +66,9 @@ def evaluate(
         return
     spec = stages.read_spec(run)
     changed = specs.override(spec, changes) if changes else spec
+    refuse_known_samples(spec, changed)
     surrogate = load(run, changed.device)
-    stages.check(changed)
+    stages.check(changed, learns=False)
     stages.check_channels(changed, surrogate)
     stages.predict_as(changed, surrogate)
     data = stages.make_test_data(changed, progress_on(choose_show(True)))
@@ -69,8 +81,9 @@ def evaluate(
         means, bound = scores.means(), kept_bound(surrogate, scores)
         note = f"other {other} than the run's own: nothing is written"
     rows = []
+    of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
     for name, mean in means.items():
-        values = getattr(scores, name, None)
+        values = of_fields.get(name, getattr(scores, name, None))
         spread = ["-", "-"]
         if values is not None:
             spread = [f"{statistics.median(values.tolist()):.6g}", f"{float(values.max()):.6g}"]
@@ -103,6 +116,9 @@ def predict(
     coords: Annotated[
         Path | None, typer.Option(metavar="FILE.npy", help="Places (n, d, *grid), for a mesh or points.")
     ] = None,
+    mask: Annotated[
+        Path | None, typer.Option(metavar="FILE.npy", help="Which points are there (n, N), where samples have fewer.")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
     steps: Annotated[
         int | None,
@@ -124,15 +140,16 @@ def predict(
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
     if stages.runs_of_study(run):
         raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
-    values, places = read_npy(source), None if coords is None else read_npy(coords)
+    values = read_npy(source)
+    places, inside = (None if file is None else read_npy(file) for file in (coords, mask))
     operator = load(run, "auto")
     asked = (values, places)
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
         asked = (None, values)
-    predicted = operator.predict(*asked, steps=steps)
+    predicted = operator.predict(*asked, mask=inside, steps=steps)
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
-    for line in what_to_expect(operator, *asked, steps=steps):
+    for line in what_to_expect(operator, *asked, inside, steps=steps):
         typer.echo(line)
 
 

@@ -4,45 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hofno.data.clouds import bounding_points, is_list_of_samples, masked_split, ragged_split
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
-from hofno.data.ondisk import FileArray, Values, fits, in_memory, joined
+from hofno.data.ondisk import Values, fits, in_memory, joined
+from hofno.data.rounding import warn_of_rounding
+from hofno.data.values import as_float32, as_mask, as_values
 from hofno.errors import DataError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import check_seed
-
-
-def as_float32(values: object, name: str) -> Tensor:
-    """A float32 CPU tensor from a NumPy array, tensor or nested list of real numbers."""
-    if isinstance(values, Tensor):
-        tensor = values.detach().cpu()
-    else:
-        try:
-            array = np.asarray(values)
-        except ValueError:
-            raise DataError(
-                f"{name} must be one array; got rows of different lengths; make them equally long"
-            ) from None
-        if array.dtype.kind not in "fiub":
-            raise DataError(
-                f"{name} must hold real numbers; got dtype {array.dtype}; convert it, e.g. with .astype('float32')"
-            )
-        with np.errstate(over="ignore"):  # a number too large for float32 becomes infinite, which is refused later
-            tensor = torch.from_numpy(np.require(array, np.float32, ["C", "W"]))
-    if tensor.is_complex():
-        raise DataError(f"{name} must hold real numbers; got {tensor.dtype}; split it into real and imaginary channels")
-    return tensor.float()
-
-
-def as_values(values: object, name: str) -> Values:
-    """An array mapped from a file as it lies there, anything else as a float32 tensor."""
-    return FileArray.of(values) or as_float32(values, name)
 
 
 def from_arrays(
@@ -86,22 +62,20 @@ def from_arrays(
     """
     if surface is not None and (coords is not None or mask is not None or periodic):
         raise DataError("a surface says where its vertices are; leave coords, mask and periodic out")
-    if coords is None:
-        whole = _on_grid(x, y, mask)
-        if surface is not None:
-            _check_surface(surface, whole)
-    elif periodic:
+    if coords is not None and periodic:
         raise DataError("periodic=True is for regular grids; with coords, leave it out")
-    elif is_list_of_samples(coords):
-        if mask is not None:
-            raise DataError("lists of samples have the points they have; leave the mask out")
-        whole = ragged_split(x, y, coords, as_float32)
-    else:
-        whole = _placed(x, y, coords, mask)
-    for name, part in zip(("x", "y", "coords"), whole.parts[:3], strict=True):
-        if part is not None:
-            refuse_not_finite(part, name)
+    whole = split_from(x, y, coords, mask)
+    if surface is not None:
+        _check_surface(surface, whole)
     counts = sample_counts(split, len(whole))
+    ragged, places = is_list_of_samples(coords), cast(Any, coords)
+    there = None if ragged else whole.parts.mask
+    for name, part in (("x", x), ("y", y)):
+        if part is not None:
+            warn_of_rounding(part, name, mask=there)
+    if coords is not None:
+        shared = not ragged and np.ndim(places) < len(whole.parts.y.shape)  # by all samples
+        warn_of_rounding([places] if shared else places, "coords", mask=None if shared else there)
     order = torch.arange(len(whole))
     if seed is not None:
         order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(check_seed(seed)))
@@ -125,6 +99,22 @@ def from_arrays(
     if found is not None and isinstance(grid, Points):
         grid = found.box(grid)
     return Dataset(train, valid, test, grid, origin="user", stamp=stamp, symmetry=symmetry)
+
+
+def split_from(x: object | None, y: object, coords: object | None = None, mask: object | None = None) -> Split:
+    """All samples of arrays in the forms that `from_arrays` takes, finite, in their order."""
+    if coords is None:
+        whole = _on_grid(x, y, mask)
+    elif is_list_of_samples(coords):
+        if mask is not None:
+            raise DataError("lists of samples have the points they have; leave the mask out")
+        whole = ragged_split(x, y, coords, as_float32)
+    else:
+        whole = _placed(x, y, coords, mask)
+    for name, part in zip(("x", "y", "coords"), whole.parts[:3], strict=True):
+        if part is not None:
+            refuse_not_finite(part, name)
+    return whole
 
 
 def _check_surface(surface: object, whole: Split) -> None:
@@ -164,19 +154,20 @@ def _on_grid(x: object | None, y: object, mask: object | None) -> Split:
 
 def _placed(x: object | None, y: object, coords: object, mask: object | None) -> Split:
     """Samples on a mesh, its coordinates among their channels, or at points."""
-    targets, places = as_values(y, "y"), as_values(coords, "coords")
+    convert = partial(as_values, masked=mask is not None)
+    targets, places = convert(y, "y"), convert(coords, "coords")
     if len(targets.shape) < 3:
         raise DataError(
             f"y must be (n, channels, *grid); got shape {tuple(targets.shape)}; a single channel needs its axis: "
             "y[:, None]"
         )
-    inputs = torch.empty(targets.shape[0], 0, *targets.shape[2:]) if x is None else as_values(x, "x")
+    inputs = torch.empty(targets.shape[0], 0, *targets.shape[2:]) if x is None else convert(x, "x")
     Split(inputs, targets)
     _refuse_rank(inputs)
     places = _spread(places, inputs)
     if mask is None and (len(inputs.shape) > 3 or places.shape[1] == 1):
         return Split(joined(inputs, places), targets)
-    return masked_split(inputs, targets, places, None if mask is None else as_float32(mask, "mask") != 0)
+    return masked_split(inputs, targets, places, None if mask is None else as_mask(mask))
 
 
 def _refuse_rank(inputs: Values) -> None:

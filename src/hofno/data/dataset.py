@@ -16,13 +16,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from hofno.data.ondisk import FileArray, Values, bytes_of, in_memory, pieces_of, ranges, taken
+from hofno.data.values import as_mask, as_values
 from hofno.errors import DataError
 from hofno.geometry import Geometry, kind_of
 from hofno.problems.base import Arrays, Origin, Rollout, Trajectories
@@ -41,7 +42,7 @@ class Parts(NamedTuple):
 
 
 class Split:
-    """Inputs x (n, c, *grid) and targets y (n, c', *grid), physical units, float32.
+    """Inputs x (n, c, *grid) and targets y (n, c', *grid), physical units, float32; arrays of other kinds become that.
 
     At points: x (n, c, N), y (n, c', N), coords (n, d, N), and where samples differ in their number of points, a
     boolean mask (n, N). Errors are those of `together` consecutive samples as one, such as the frames of one block;
@@ -51,8 +52,15 @@ class Split:
     __slots__ = ("parts", "together", "whole")
 
     def __init__(
-        self, x: Values, y: Values, coords: Values | None = None, mask: Tensor | None = None, together: int = 1
+        self,
+        x: Values | np.ndarray,
+        y: Values | np.ndarray,
+        coords: Values | np.ndarray | None = None,
+        mask: Tensor | np.ndarray | None = None,
+        together: int = 1,
     ) -> None:
+        x, y, coords = _float32(x, "x"), _float32(y, "y"), None if coords is None else _float32(coords, "coords")
+        mask = mask if mask is None or isinstance(mask, Tensor) else as_mask(mask)
         self.parts, self.together, self.whole = Parts(x, y, coords, mask), together, True
         if len(x.shape) < 3 or len(y.shape) < 3 or x.shape[2:] != y.shape[2:]:
             raise DataError(
@@ -116,11 +124,28 @@ class Split:
         x, y = self.parts.x.shape, self.parts.y.shape
         return f"Split({x[0]} samples, {x[1]} to {y[1]} channels, {' x '.join(map(str, y[2:]))} points)"
 
-    def __getitem__(self, rows: slice | Tensor) -> Split:
-        """The chosen samples, in memory."""
+    @overload
+    def __getitem__(self, rows: int) -> tuple[Tensor, ...]: ...
+
+    @overload
+    def __getitem__(self, rows: slice | Tensor) -> Split: ...
+
+    def __getitem__(self, rows: int | slice | Tensor) -> tuple[Tensor, ...] | Split:
+        """The chosen samples, in memory; of a number, the tensors of that sample: x and y, then coords and mask if any.
+
+        So a split is a dataset for `torch.utils.data.DataLoader`.
+        """
+        if isinstance(rows, int | np.integer) or (isinstance(rows, Tensor) and rows.ndim == 0):
+            return self._sample(int(rows))
         x, y, coords, mask = self.parts
         made = Split(x[rows], y[rows], None if coords is None else coords[rows], None if mask is None else mask[rows])
         return self._in_blocks(made, rows)
+
+    def _sample(self, number: int) -> tuple[Tensor, ...]:
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"there are {len(self)} samples; got number {number}")
+        row = torch.tensor([number % len(self)])
+        return tuple(part[row][0] for part in self.parts if part is not None)
 
     def take(self, rows: Tensor) -> Split:
         """The chosen samples, by number; those on disk stay there."""
@@ -154,6 +179,10 @@ class Split:
             yield self[start : start + size]
 
 
+def _float32(values: Values | np.ndarray, name: str) -> Values:
+    return values.float() if isinstance(values, Tensor) and not values.is_complex() else as_values(values, name)
+
+
 def _on_one_grid(x: tuple[int, ...], y: tuple[int, ...]) -> str:
     """What gives arrays of these shapes one grid: an axis for a single channel, channels in their place, or both."""
 
@@ -161,14 +190,28 @@ def _on_one_grid(x: tuple[int, ...], y: tuple[int, ...]) -> str:
         return [("", shape[2:]), (f"{name}[:, None]", shape[1:]), (f"numpy.moveaxis({name}, -1, 1)", shape[1:-1])]
 
     pairs = itertools.product(readings("x", x), readings("y", y))
-    fitting = [[one, other] for (one, grid), (other, same) in pairs if grid == same and grid]
+    fitting = [[one, other] for (one, grid), (other, same) in pairs if grid == same and grid and min(grid) > 1]
     if not fitting:
-        return "give both at the same points"
+        return _as_fields(x, y)
     fixes = list(filter(None, min(fitting, key=lambda names: sum(map(bool, names)))))
     why = (
         "channels are the second axis" if any("moveaxis" in fix for fix in fixes) else "a single channel needs its axis"
     )
     return f"{why}: give {' and '.join(fixes)}"
+
+
+def _as_fields(x: tuple[int, ...], y: tuple[int, ...]) -> str:
+    """What to do about arrays that no reading puts on one grid; one of them may be numbers, (n,) or (n, c)."""
+    if (len(x) < 3) == (len(y) < 3):
+        return "give both at the same points"
+    name, flat, other = ("x", x, y) if len(x) < 3 else ("y", y, x)
+    axes = ", ".join([":"] * len(flat) + ["None"] * (len(other) - len(flat)))
+    wanted = (other[0], *flat[1:2], *(1,) * (2 - len(flat)), *other[2:])
+    models = "models take fields" if name == "x" else "models predict fields, and their mean is such a number"
+    return (
+        f"if {name} holds numbers of whole samples, make them constant fields ({models}): "
+        f"numpy.broadcast_to({name}[{axes}], {wanted}); else give both at the same points"
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -259,7 +302,8 @@ def refuse_not_finite(values: Values, name: str) -> None:
             first = rows.start + int(wrong[0]) if bad == 0 else first
             count, bad = count + int((~finite).sum()), bad + len(wrong)
     if bad > 0:
+        what = "NaN or infinite" if isinstance(values, Tensor) else "NaN, infinite or too large for float32"
         raise DataError(
-            f"{name} holds {count} values that are NaN or infinite, in {bad} of {values.shape[0]} samples, first in "
+            f"{name} holds {count} values that are {what}, in {bad} of {values.shape[0]} samples, first in "
             f"sample {first}; repair or drop those samples"
         )

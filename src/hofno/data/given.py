@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hofno.data.arrays import as_float32
 from hofno.data.clouds import is_list_of_samples, pad_samples
 from hofno.data.dataset import Rollout, refuse_not_finite
+from hofno.data.values import as_float32, as_mask
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Mesh, Points, kind_of
 
@@ -57,9 +58,12 @@ def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout
     single = values.ndim == axes + 1
     batch = values[None] if single else values
     if batch.ndim != axes + 2 or batch.shape[1] != channels:
+        where = ""
+        if isinstance(grid, Mesh) and coords is None:
+            where = "; places on a mesh are channels, the last ones: give coords=.., or an x that holds them"
         raise ShapeError(
             f"expected (n, {channels}, *grid) with {axes} grid axes, or one sample without n; "
-            f"got shape {tuple(values.shape)}"
+            f"got shape {tuple(values.shape)}{where}"
         )
     if batch.numel() == 0:
         raise ShapeError(f"expected at least one sample and one point; got shape {tuple(values.shape)}")
@@ -100,8 +104,9 @@ def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> G
         filled, mask = pad_samples({"coords": coords} | ({} if x is None else {"x": x}), as_float32)
         like, counts = coords, [len(sample[0]) for sample in coords]
         x, coords = filled.get("x"), filled["coords"]
-    places, inside = as_float32(coords, "coords"), None if mask is None else as_float32(mask, "mask") != 0
-    values = places[..., :0, :] if x is None else as_float32(x, "x")
+    convert = partial(as_float32, masked=mask is not None)
+    places, inside = convert(coords, "coords"), None if mask is None else as_mask(mask)
+    values = places[..., :0, :] if x is None else convert(x, "x")
     single = places.ndim == values.ndim == 2
     if places.ndim == 2 and values.ndim == 3:  # the same places for all samples
         places = places.expand(len(values), *places.shape)

@@ -1,6 +1,6 @@
 r"""Normalisers: fitted on the training split, applied to physical fields, saved with the model.
 
-    z = (u - mean) / std,      std = unit where a channel is constant, std <= 1e-6 |mean|
+    z = (u - mean) / std,      std = unit where a channel is constant, by no more than rounding (`hofno.data.rounding`)
 
 What is constant does not depend on units: fields of 1e-12 are standardised as those of 1 are. The unit is 1, or where
 all other channels are much smaller or larger than 1, the deviation of the largest of these.
@@ -14,10 +14,9 @@ from torch import Tensor
 from hofno.data.moments import moments, moments_of_frames
 from hofno.data.ondisk import Values, pieces_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
+from hofno.data.rounding import CONSTANT
 from hofno.errors import CheckpointError
 
-CONSTANT = 1e-6
-"""Deviation, as a part of the mean, up to which a channel counts as constant: that much is rounding in float32."""
 ORDINARY = 1e-4, 1e4
 """Sizes beside which a unit of 1 is neither large nor small."""
 TINY = torch.finfo(torch.float32).tiny
@@ -48,7 +47,7 @@ class ChannelNormaliser:
     @classmethod
     def _from(cls, count: int, mean: Tensor, square: Tensor) -> ChannelNormaliser:
         std, mean = (square / max(count - 1, 1)).sqrt().flatten(), mean.flatten()
-        varies = std > (CONSTANT * mean.abs()).clamp_min(TINY)
+        varies = (square / max(count, 1)).sqrt().flatten() > (CONSTANT * mean.abs()).clamp_min(TINY)
         largest = float((std[varies] if bool(varies.any()) else mean.abs()).max())
         unit = largest if largest > TINY and not ORDINARY[0] <= largest <= ORDINARY[1] else 1.0
         return cls(mean.float(), torch.where(varies, std, unit).float())

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from hofno.data.arrays import as_float32, check_symmetry, sample_counts
+from hofno.data.arrays import check_symmetry, sample_counts
 from hofno.data.dataset import Dataset, Rollout, refuse_not_finite, trajectory_dataset, values_of
+from hofno.data.rounding import warn_of_rounding
+from hofno.data.values import as_float32
 from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.symmetry import Symmetry
 from hofno.problems.trajectories import split_frames
 from hofno.spec import check_seed
+
+FEW, SHORTER = 8, 3
+"""A first grid axis of fewer points than the first, and so many times shorter than the others, may be one of fields."""
 
 
 def from_trajectories(
@@ -73,6 +79,13 @@ def from_trajectories(
     check_symmetry(symmetry, grid, inputs=0, targets=count)
     refuse_not_finite(values_of(whole), "frames")
     train, valid, test = sample_counts(split, samples)
+    if not fields and len(grid.shape) > 1 and grid.shape[0] < min(FEW, 1 + min(grid.shape[1:]) // SHORTER):
+        warnings.warn(
+            f"frames {whole.shape} are taken for one quantity on a grid of {' x '.join(map(str, grid.shape))} points; "
+            f"if their third axis holds {grid.shape[0]} quantities, give fields=True",
+            stacklevel=2,
+        )
+    warn_of_rounding(frames, "frames", 2 if fields else None)
     if seed is not None:
         whole = whole[np.random.default_rng(check_seed(seed)).permutation(samples)]
     rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)

@@ -22,8 +22,9 @@ from hofno.data.faint import faint, named
 from hofno.data.ondisk import Values
 from hofno.errors import ShapeError
 from hofno.evaluation.metrics import known, known_square, mse, rel_l2
+from hofno.evaluation.own import check_data
 from hofno.evaluation.scales import ByScale, Spectra, band_metrics, plain, plain_spectra
-from hofno.evaluation.score import check_frames
+from hofno.evaluation.score import errors_by_field, field_metrics
 from hofno.evaluation.spectrum import energy_spectrum, power_kinds
 from hofno.surrogate import Surrogate, check_batch_size
 
@@ -52,9 +53,7 @@ class RolloutScores:
             "one_step_rel_l2": float(self.one_step_rel_l2.mean()),
             "one_step_mse": float(self.one_step_mse.mean()),
         }
-        found |= band_metrics(self.bands)
-        several = self.by_field.shape[1] > 1
-        return found | {f"rel_l2_field_{i}": float(e) for i, e in enumerate(self.by_field.mean(0), 1) if several}
+        return found | band_metrics(self.bands) | field_metrics(self.by_field)
 
     def bounded(self) -> Tensor:
         """Whether each sample's long rollout is finite and of bounded power, (n,)."""
@@ -91,7 +90,7 @@ def score_rollout(
     if surrogate.rollout is None:
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
     check_batch_size(batch_size)
-    check_frames(surrogate, tuple(split.parts.y.shape))
+    check_data(surrogate, split)
     fields, kinds = surrogate.rollout.fields, power_kinds(surrogate.grid)
     kinds |= {"energy": energy_spectrum} if vorticity else {}
     scored = split.parts.y.shape[1]  # channels of all frames of the horizon
@@ -112,7 +111,7 @@ def score_rollout(
                 _power(long, fields),
                 _power(truth, fields),
                 _per_step(long[:, scored : scored + after.shape[1]], after, fields),
-                torch.stack([known(rel_l2(p[:, field::fields], y[:, field::fields])) for field in range(fields)], 1),
+                errors_by_field(p, y, fields)[0],
             )
         )
         scales.add_bands(p, y)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
 from hofno.data.faint import faint, named
-from hofno.errors import ShapeError
 from hofno.evaluation.metrics import UNBOUNDED, known, known_square, mse, rel_l2
+from hofno.evaluation.own import check_data, split_for
 from hofno.evaluation.scales import ByScale
-from hofno.geometry import Points
 from hofno.surrogate import Surrogate, check_batch_size, surrogate_of
 
 COVERAGE = 0.9
@@ -25,19 +26,35 @@ LEAST_KNOWN = 9
 
 @dataclass(frozen=True)
 class Scores:
-    """Per-sample values, each (n,) in float64; `size` is the norm of the targets."""
+    """Per-sample values in float64; `size` is the norm of the targets, and fields are their channels in a frame."""
 
-    rel_l2: Tensor
-    mse: Tensor
-    mse_standardised: Tensor
-    size: Tensor
+    rel_l2: Tensor  # (n,)
+    mse: Tensor  # (n,)
+    mse_standardised: Tensor  # (n,)
+    size: Tensor  # (n,)
+    by_field: Tensor  # (n, fields): rel_l2 of each alone, over all frames of a rollout
+    field_size: Tensor  # (n, fields)
 
     def means(self) -> dict[str, float]:
         return {
             "rel_l2": float(self.rel_l2.mean()),
             "mse": float(self.mse.mean()),
             "mse_standardised": float(self.mse_standardised.mean()),
+            **field_metrics(self.by_field),
         }
+
+
+def field_metrics(by_field: Tensor) -> dict[str, float]:
+    """Mean errors of each field, (n, fields), as they stand beside `rel_l2`; none where there is one field."""
+    several = by_field.shape[1] > 1
+    return {f"rel_l2_field_{i}": float(error) for i, error in enumerate(by_field.mean(0), 1) if several}
+
+
+def errors_by_field(prediction: Tensor, target: Tensor, fields: int) -> tuple[Tensor, Tensor]:
+    """Relative L2 error and norm of each field of (n, t fields, *grid) alone, over all frames, (n, fields) each."""
+    p, y = (part.unflatten(1, (-1, fields)).transpose(1, 2).flatten(0, 1) for part in (prediction, target))
+    size = y.flatten(1).double().norm(dim=1)
+    return known(rel_l2(p, y)).view(-1, fields), size.view(-1, fields)
 
 
 def score(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
@@ -46,42 +63,30 @@ def score(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: BySc
     Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too.
     """
     scores = measure(surrogate, split, batch_size, scales)
-    wrong = faint(scores.size).nonzero().flatten()
-    if len(wrong) > 0:
-        kind = "samples" if split.together == 1 else f"blocks of {split.together} samples"
-        warnings.warn(
-            f"the targets of {kind} {named(wrong)} are (nearly) zero everywhere: their relative error outweighs all "
-            "others in the mean rel_l2; drop them, or go by mse",
-            stacklevel=1,
-        )
+    kind = "samples" if split.together == 1 else f"blocks of {split.together} samples"
+    wrong = faint(scores.size)
+    _warn_of_faint(wrong, f"the targets of {kind}", "rel_l2")
+    for field, size in enumerate(scores.field_size.T, 1):
+        _warn_of_faint(faint(size) & ~wrong, f"field {field} of the targets of {kind}", f"rel_l2_field_{field}")
     return scores
 
 
-def check_frames(surrogate: Surrogate, shape: tuple[int, ...]) -> None:
-    """Refuse targets that are not whole frames of the fields that the model predicts."""
-    fields = 1 if surrogate.rollout is None else surrogate.rollout.fields
-    if shape[1] % fields:
-        raise ShapeError(
-            f"the model predicts frames of {fields} fields, and the targets have {shape[1]} channels in shape {shape}; "
-            f"give {fields} of them for each frame"
+def _warn_of_faint(wrong: Tensor, what: str, metric: str) -> None:
+    rows = wrong.nonzero().flatten()
+    if len(rows) > 0:
+        warnings.warn(
+            f"{what} {named(rows)} are (nearly) zero everywhere: their relative error outweighs all others in the "
+            f"mean {metric}; drop them, or go by mse",
+            stacklevel=2,
         )
 
 
 def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
-    channels, shape = surrogate.targets.mean.shape[0], tuple(split.parts.y.shape)
-    steps = None if surrogate.rollout is None else shape[1] // surrogate.rollout.fields
-    check_frames(surrogate, shape)
-    if steps is None and shape[1] != channels:
-        raise ShapeError(
-            f"the model predicts {channels} channels and the targets have {shape[1]} in shape "
-            f"{shape}; evaluate on the kind of data it was trained for"
-        )
-    at_points = split.parts.coords is not None
-    if isinstance(surrogate.grid, Points) != at_points:
-        kinds = ("a grid", "points") if at_points else ("points", "a grid")
-        raise ShapeError(f"the model was trained on {kinds[0]} and these data are on {kinds[1]}; give data of its kind")
+    check_data(surrogate, split)
+    fields = surrogate.targets.mean.shape[0]
+    steps = None if surrogate.rollout is None else split.parts.y.shape[1] // fields
     split.refuse_broken_blocks()
     rows: list[tuple[Tensor, ...]] = []
     for part in split.batches(-(-batch_size // split.together) * split.together):
@@ -89,16 +94,19 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
         p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
+        frames = p, y
         if split.together > 1:
-            p, y = (fields.unflatten(0, (-1, split.together)) for fields in (p, y))
+            p, y = (part.unflatten(0, (-1, split.together)) for part in frames)
+            frames = p.flatten(1, 2), y.flatten(1, 2)
         if scales is not None:
-            scales.add(*(part.flatten(1, 2) if split.together > 1 else part for part in (p, y)))
+            scales.add(*frames)
         errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
         if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
             share = part.mask.double().mean(1)
             errors = errors[0], errors[1] / share, errors[2] / share
         size = y.flatten(1).double().norm(dim=1)
-        rows.append((known(errors[0]), known_square(errors[1]), known(errors[2]), size))
+        row = (known(errors[0]), known_square(errors[1]), known(errors[2]), size)
+        rows.append((*row, *(errors_by_field(*frames, fields) if fields > 1 else (row[0][:, None], size[:, None]))))
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
@@ -118,13 +126,17 @@ def kept_bound(surrogate: Surrogate, scores: Scores, coverage: float = COVERAGE)
     return {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(known.selected)}
 
 
-def evaluate(surrogate: Surrogate | object, split: Split, batch_size: int = 32) -> dict[str, float]:
+def evaluate(surrogate: Surrogate | object, split: Split | Sequence[Any], batch_size: int = 32) -> dict[str, float]:
     """Mean errors on a split: ``{'rel_l2': ..., 'mse': ..., 'mse_standardised': ...}``.
 
-    Takes a `Surrogate` (from `hofno.load`) or the result of `hofno.fit`.
+    Where targets have several channels, ``'rel_l2_field_1'`` and so on are errors of each alone.
+
+    Args:
+        surrogate: what `hofno.load` or `hofno.fit` returns.
+        split: a split of a dataset, such as data.test; or raw arrays (x, y), on a mesh or at points (x, y, coords), and
+            with a mask (x, y, coords, mask), in the forms that `from_arrays` takes. Of a model in time, x holds the
+            `history` frames that it is given and y those that follow.
+        batch_size: samples in a forward pass.
     """
-    if not isinstance(split, Split):
-        raise ShapeError(
-            f"evaluate takes one split of a dataset; got {type(split).__name__}; give data.test, for example"
-        )
-    return score(surrogate_of(surrogate, "evaluate"), split, batch_size).means()
+    operator = surrogate_of(surrogate, "evaluate")
+    return score(operator, split_for(operator, split), batch_size).means()

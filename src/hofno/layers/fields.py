@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Coordinates, cached_coordinates
@@ -11,8 +13,16 @@ from hofno.geometry import Coordinates, cached_coordinates
 EPSILON = 1e-5
 
 
+def whole_numbers(**values: object) -> None:
+    """Refuse arguments that are no whole numbers, by name."""
+    for name, value in values.items():
+        if not isinstance(value, Integral):
+            raise SpecError(f"{name} is a whole number, such as 2; got {value!r}; give such a one")
+
+
 def at_least(smallest: int, **values: int) -> None:
-    """Refuse arguments below `smallest`, by name."""
+    """Refuse arguments below `smallest`, or no whole numbers, by name."""
+    whole_numbers(**values)
     for name, value in values.items():
         if value < smallest:
             raise SpecError(f"{name} must be at least {smallest}; got {value}")
@@ -20,12 +30,28 @@ def at_least(smallest: int, **values: int) -> None:
 
 def check_dims(dims: int) -> None:
     """Refuse a number of axes that grids do not have."""
+    whole_numbers(dims=dims)
     if not 1 <= dims <= 3:
         raise SpecError(f"dims must be 1, 2 or 3, the number of axes of the fields; got {dims}")
 
 
-def check_field(x: Tensor, channels: int, dims: int, remedy: str) -> None:
-    """Refuse an input of the wrong rank or channel count; `remedy` says what tells the model the number of axes."""
+def check_tensor(x: object, model: nn.Module) -> None:
+    """Refuse an input that is no tensor, or of another precision than the weights."""
+    if not isinstance(x, Tensor):
+        raise ShapeError(
+            f"expected a tensor; got {type(x).__name__}; give torch.from_numpy(x).float(), or ask predict of a trained "
+            "operator, which takes arrays"
+        )
+    weight = next((weight for weight in model.parameters() if weight.is_floating_point()), x)
+    if x.dtype != weight.dtype:
+        raise ShapeError(
+            f"expected {weight.dtype}, the precision of the weights; got {x.dtype}; give x.to({weight.dtype})"
+        )
+
+
+def check_field(x: Tensor, model: nn.Module, channels: int, dims: int, remedy: str) -> None:
+    """Refuse an input of the wrong kind, rank or channel count; `remedy` says what tells the model its axes."""
+    check_tensor(x, model)
     if x.ndim != dims + 2:
         missing = ""
         if x.ndim == dims + 1 and channels == 1:
@@ -39,8 +65,8 @@ def check_field(x: Tensor, channels: int, dims: int, remedy: str) -> None:
     if x.shape[1] != channels:
         hint = " (channel-last data goes through x.movedim(-1, 1))" if x.shape[-1] == channels else ""
         raise ShapeError(
-            f"expected {channels} input channels on axis 1; got {x.shape[1]} in shape {tuple(x.shape)}; "
-            f"coordinates are appended by the model and not counted{hint}"
+            f"expected {channels} input channels on axis 1; got {x.shape[1]} in shape {tuple(x.shape)}; set "
+            f"in_channels=data.in_channels, which counts coordinates of a mesh and no positions of a grid{hint}"
         )
 
 

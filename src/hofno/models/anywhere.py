@@ -80,7 +80,7 @@ class TokenModel(FieldModel):
         if coords is not None and self.needs_grid:
             raise ShapeError(f"{self.needs_grid} needs a grid, and these are points; use projection='linear'")
         if coords is not None:
-            check_cloud(x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")
+            check_cloud(self, x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")
         elif mask is not None:
             raise ShapeError("expected coords beside a mask, which is for points; got none; give both or neither")
         elif x.ndim == 3 and self.dims > 1:
@@ -89,4 +89,4 @@ class TokenModel(FieldModel):
                 f"their places, model(x, coords); got shape {tuple(x.shape)} alone"
             )
         else:
-            check_field(x, self.in_channels, self.dims, "dims for its number of axes")
+            check_field(x, self, self.in_channels, self.dims, "dims for its number of axes")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hofno.errors import ShapeError
+from hofno.layers.fields import check_tensor
 
 
-def check_cloud(x: Tensor, coords: Tensor, mask: Tensor | None, channels: int, dims: int, told_by: str) -> None:
-    """Refuse fields, points and masks of the wrong shape; `told_by` is the argument that says `dims`."""
+def check_cloud(
+    model: nn.Module, x: Tensor, coords: Tensor, mask: Tensor | None, channels: int, dims: int, told_by: str
+) -> None:
+    """Refuse fields, points and masks of the wrong kind or shape; `told_by` is the argument that says `dims`."""
+    check_tensor(x, model)
+    check_tensor(coords, model)
     if x.ndim != 3 or x.shape[1] != channels:
         raise ShapeError(
             f"expected fields (batch, {channels} channels, points); got shape {tuple(x.shape)}; "

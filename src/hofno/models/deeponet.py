@@ -101,7 +101,7 @@ class DeepONet(TwoNetworks):
 
     def forward(self, x: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
-            check_field(x, self.in_channels, len(self.sensors), "sensors for every axis")
+            check_field(x, self, self.in_channels, len(self.sensors), "sensors for every axis")
         points = tuple(x.shape[2:])
         places = cached_coordinates(points, self.coordinates, x).flatten(0, -2)  # (N, d)
         with full_precision(x):
@@ -149,7 +149,7 @@ class PointDeepONet(TwoNetworks):
 
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape, and points in another number than the branch takes."""
-        check_cloud(x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")
+        check_cloud(self, x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")
         if x.shape[2] != self.points:
             raise ShapeError(
                 f"expected {self.points} points in a fixed order, the sensors of the branch; got {x.shape[2]}; "

@@ -44,7 +44,7 @@ class DSFNO(GridModel):
     """Dynamic Schwartz-Fourier Neural Operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         modes: kept Fourier modes per sign on each axis; its length is the number of dimensions. Published: 12 x 12.
         width: hidden channels. Published: 20.

@@ -64,7 +64,7 @@ class FFNO(GridModel):
     """Factorised Fourier Neural Operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         modes: kept wavenumbers along each axis; its length is the number of dimensions. Published: 16, 32 x 16
             (airfoil), 32 x 12 x 8 (plasticity).

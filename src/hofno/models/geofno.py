@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from hofno.geometry import ModeSet, cached_coordinates, check_mode_counts, check_modes, check_padding, choose
 from hofno.layers.blocks import BACKBONES, stack_of_blocks
-from hofno.layers.fields import at_least
+from hofno.layers.fields import at_least, whole_numbers
 from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
@@ -112,6 +112,7 @@ class GeoFNO(nn.Module):
         super().__init__()
         at_least(0, in_channels=in_channels, deformation=deformation)
         at_least(1, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
+        whole_numbers(order=order)
         check_padding(domain_padding, "box")
         choose(backbone, BACKBONES, "backbone")
         choose(decoder, DECODERS, "decoder")
@@ -165,4 +166,4 @@ class GeoFNO(nn.Module):
 
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""
-        check_cloud(x, coords, mask, self.in_channels, len(self.modes), f"modes={self.modes}")
+        check_cloud(self, x, coords, mask, self.in_channels, len(self.modes), f"modes={self.modes}")

@@ -39,7 +39,7 @@ class MWT(GridModel):
     """Multiwavelet operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         modes: kept wavenumbers of the kernels on each axis, |k| < m; its length is the number of dimensions. Coarse
             levels have fewer if they hold fewer. Published: 12 x 12 (Darcy).

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hofno.errors import ShapeError
 from hofno.geometry import choose
-from hofno.layers.fields import check_field
+from hofno.layers.fields import check_field, whole_numbers
 from hofno.layers.manifold import HigherOrderSurfaceConv, SurfaceBasis
 from hofno.models.config import config_of
 from hofno.models.lifted import LiftedBlocks
@@ -71,6 +71,7 @@ class HONORM(LiftedBlocks):
         residual: bool = False,
     ) -> None:
         super().__init__()
+        whole_numbers(order=order)
         choose(coordinates, tuple(POSITIONS), "coordinates")
         self.config = config_of(HONORM, locals())
         self.coordinates: SurfaceCoordinates = coordinates
@@ -105,7 +106,7 @@ class HONORM(LiftedBlocks):
         return [] if self.coordinates == "none" else [self.basis.placed()[2].to(x.dtype)]  # (N, 3)
 
     def check(self, x: Tensor) -> None:
-        check_field(x, self.in_channels, 1, "fields with one axis, that of the vertices")
+        check_field(x, self, self.in_channels, 1, "fields with one axis, that of the vertices")
         vertices = len(self.basis.placed()[0])
         if x.shape[2] != vertices:
             raise ShapeError(

@@ -81,4 +81,4 @@ class GridModel(FieldModel):
     def check(self, x: Tensor) -> None:
         """Refuse an input of the wrong rank or channel count."""
         axes = "modes for every axis" if "modes" in self.config else "dims for its number of axes"
-        check_field(x, self.in_channels, self.dims, axes)
+        check_field(x, self, self.in_channels, self.dims, axes)

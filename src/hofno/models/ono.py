@@ -101,7 +101,7 @@ class ONO(TokenModel):
     """Orthogonal neural operator on grids, meshes and points, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields; 0 where the positions are all there is. Coordinates are never counted here.
+        in_channels: input fields, on a mesh its coordinates too; those of points are not counted (0: they are all).
         out_channels: output fields.
         dims: number of axes of a grid or coordinates of a point.
         width: hidden channels. Published: 128.

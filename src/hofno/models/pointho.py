@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.errors import SpecError
+from hofno.layers.fields import at_least
 from hofno.layers.parts import MLP, DropPath, RMSNorm
 from hofno.layers.precision import full_precision
 from hofno.layers.tokens import TokenConv
@@ -83,11 +84,8 @@ class PointHO(nn.Module):
         drop_path: float = 0.0,
     ) -> None:
         super().__init__()
-        least = {"in_channels": (in_channels, 0), "octaves": (octaves, 0), "out_channels": (out_channels, 1)}
-        least |= {"dims": (dims, 1), "width": (width, 1), "depth": (depth, 1), "expansion": (expansion, 1)}
-        for name, (value, smallest) in least.items():
-            if value < smallest:
-                raise SpecError(f"{name} must be at least {smallest}; got {value}")
+        at_least(0, in_channels=in_channels, octaves=octaves)
+        at_least(1, out_channels=out_channels, dims=dims, width=width, depth=depth, expansion=expansion)
         if not all(0.0 < s < math.inf for s in scales):
             raise SpecError(f"scales are lengths above 0, in units of the box; got {scales}")
         self.config = config_of(PointHO, locals())
@@ -131,4 +129,4 @@ class PointHO(nn.Module):
 
     def check(self, x: Tensor, coords: Tensor, mask: Tensor | None) -> None:
         """Refuse fields, points and masks of the wrong shape."""
-        check_cloud(x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")
+        check_cloud(self, x, coords, mask, self.in_channels, self.dims, f"dims={self.dims}")

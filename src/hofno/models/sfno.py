@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from hofno.geometry import SPHERE_COORDINATES, Nodes, SphereCoordinates, cached_sphere_coordinates, choose
-from hofno.layers.fields import check_field
+from hofno.layers.fields import check_field, whole_numbers
 from hofno.layers.sphere import HigherOrderSphericalConv
 from hofno.models.config import config_of
 from hofno.models.lifted import LiftedBlocks
@@ -66,6 +66,7 @@ class HOSFNO(LiftedBlocks):
         nodes: Nodes = "equiangular",
     ) -> None:
         super().__init__()
+        whole_numbers(order=order)
         choose(coordinates, SPHERE_COORDINATES, "coordinates")
         self.config = config_of(HOSFNO, locals())
         self.degrees = degrees
@@ -95,7 +96,7 @@ class HOSFNO(LiftedBlocks):
         return [cached_sphere_coordinates((rows, columns), self.nodes, self.coordinates, x).flatten(0, -2)]  # (N, d)
 
     def check(self, x: Tensor) -> None:
-        check_field(x, self.in_channels, 2, "fields with an axis of latitudes and one of longitudes")
+        check_field(x, self, self.in_channels, 2, "fields with an axis of latitudes and one of longitudes")
 
 
 class SFNO(HOSFNO):

@@ -20,7 +20,7 @@ from hofno.geometry import (
     check_mode_counts,
     choose,
 )
-from hofno.layers.fields import check_field
+from hofno.layers.fields import check_field, whole_numbers
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.models.config import config_of
 from hofno.models.lifted import LiftedBlocks
@@ -30,7 +30,7 @@ class HOFNO(LiftedBlocks):
     """Higher-Order Fourier Neural Operator, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         modes: kept Fourier modes per sign on each axis; its length is the number of dimensions.
         width: hidden channels. Published: 64 (Poisson), 128, 256 (Navier-Stokes).
@@ -76,6 +76,7 @@ class HOFNO(LiftedBlocks):
     ) -> None:
         super().__init__()
         choose(coordinates, COORDINATES, "coordinates")
+        whole_numbers(order=order)
         modes = check_mode_counts(modes)
         waves = tuple(tuple(k) for k in waves)
         for k in waves:
@@ -123,7 +124,7 @@ class HOFNO(LiftedBlocks):
 
     def check(self, x: Tensor) -> None:
         """Refuse an input of the wrong rank or channel count."""
-        check_field(x, self.in_channels, len(self.modes), "modes for every axis")
+        check_field(x, self, self.in_channels, len(self.modes), "modes for every axis")
 
 
 class FNO(HOFNO):

@@ -31,7 +31,7 @@ class Swin(GridModel):
     """Swin on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         dims: number of axes of the fields.
         width: hidden channels. Published: 128.

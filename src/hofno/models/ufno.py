@@ -75,7 +75,7 @@ class UFNO(GridModel):
     """U-FNO on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         modes: kept Fourier modes per sign on each axis; its length is the number of dimensions. Published: 10, three
             times, with 64M parameters in the "reference" set.

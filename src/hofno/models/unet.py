@@ -29,7 +29,7 @@ class UNet(GridModel):
     It is the map of one grid: on a finer one the same kernels reach less far.
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         dims: number of axes of the fields.
         width: channels on the finest grid. Published: 32 (airfoil, elasticity), 128, 256 (Navier-Stokes).

@@ -104,7 +104,7 @@ class UNO(GridModel):
     """U-shaped neural operator on grids and meshes, (b, in_channels, *n) -> (b, out_channels, *n).
 
     Args:
-        in_channels: input fields. Coordinates are appended by the model and never counted here.
+        in_channels: input fields, on a mesh its coordinates too. Positions that the model appends are not counted.
         out_channels: output fields.
         modes: kept Fourier modes per sign of the first and last operator on each axis; its length is the number of
             dimensions. Published: 22 x 22 (Navier-Stokes on 64 x 64 points).

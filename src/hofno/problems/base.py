@@ -37,6 +37,19 @@ class Rollout:
 
 
 @dataclass(frozen=True)
+class OneSet:
+    """Samples that all splits of a problem are cut out of, by the names of its parameters.
+
+    Attributes:
+        held_by: those that name the samples; others of all of them name other samples.
+        cut_by: those that say which samples are for training, for validation and for testing.
+    """
+
+    held_by: tuple[str, ...]
+    cut_by: tuple[str, ...] = ("samples", "train", "valid", "test")
+
+
+@dataclass(frozen=True)
 class Arrays:
     """One split in physical units: x (n, c, *grid), y (n, c', *grid), float32; at points, coords (n, d, N) too."""
 
@@ -99,6 +112,11 @@ class Problem(BaseModel):
     def sources(self) -> dict[str, str]:
         """Files, or a folder of them, that the data are read from, by what they hold; none if they are generated."""
         return {}
+
+    @property
+    def one_set(self) -> OneSet | None:
+        """What the splits are cut out of; None where each has a random stream of its own, by split and number."""
+        return None
 
     @property
     def rollout(self) -> Rollout | None:
@@ -192,6 +210,10 @@ class Published(Problem):
     @property
     def sources(self) -> dict[str, str]:
         return {"files": self.files} if self.files else {}
+
+    @property
+    def one_set(self) -> OneSet | None:
+        return OneSet(("files",)) if self.files else None
 
     def parameters(self) -> dict[str, Any]:
         return self.model_dump(exclude=None if self.files else {"files"})

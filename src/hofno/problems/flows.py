@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hofno import storage
 from hofno.errors import CheckpointError, DataError, SolverError
-from hofno.problems.base import SEEDS, InTime, Progress, ignore_progress
+from hofno.problems.base import SEEDS, InTime, OneSet, Progress, ignore_progress
 from hofno.problems.groups import groups_in_memory
 from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
 from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
@@ -208,6 +208,11 @@ class Simulated(InTime):
     @abstractmethod
     def flow(self) -> Flow:
         """The trajectories this problem is made of."""
+
+    @property
+    def one_set(self) -> OneSet | None:
+        """Trajectories have random streams by their number alone."""
+        return super().one_set if self.sources else OneSet(("seed",))
 
     @classmethod
     def with_defaults(cls, given: dict[str, Any]) -> dict[str, Any] | None:

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
-from hofno.problems.base import InTime, Origin, Problem
+from hofno.problems.base import InTime, OneSet, Origin, Problem
 from hofno.problems.npyfile import open_npy
 
 CARD = """Data of your own, read from NumPy files (`numpy.save`), in physical units.
@@ -46,6 +46,11 @@ class Own(Problem):
     @property
     def origin(self) -> Origin:
         return "user"
+
+    @property
+    def one_set(self) -> OneSet:
+        held = ("frames",) if "frames" in self.sources else ("x" if "x" in self.sources else "coords", "y")
+        return OneSet(held, ("train", "valid", "test", "seed", "shuffle"))
 
     def _split(self, held: int, what: str) -> Any:
         """Set the numbers of samples that the files leave open."""

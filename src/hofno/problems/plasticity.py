@@ -55,8 +55,8 @@ resistance, radial return, thickness that follows plastic volume, central differ
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
 **Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
 H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
-reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On one CPU core 20 minutes for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms
-for a step of one sample, in groups of 8).
+reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On one CPU core 20 minutes
+for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
 
 | checked (*) | die A | die C |
 |---|---|---|

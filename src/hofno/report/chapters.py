@@ -10,12 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hofno.report import figures, published, rollouts, tables
-from hofno.report.digits import number
+from hofno.report.digits import number, plus_minus
 from hofno.report.page import Page
 from hofno.report.resolution import Records, curves_of, error_against_resolution, resolution_rows
 
 ALIKE = 1.05
 """Errors whose ratio is less are not called different."""
+
+UNCERTAIN = 2.0
+"""Means over seeds that are fewer standard errors of their difference apart are not called different."""
 
 NOTHING_LEARNT = 0.95
 """Relative errors from here on are those of a constant."""
@@ -33,15 +36,24 @@ SAMPLES = {
 """By the origin of our data, how they compare with the published ones."""
 
 
-def headline(page: Page, rows: Sequence[tables.Summary], own: str | None) -> None:
-    """The spec's `own` run against those it is compared with; of a sweep, or without that run, the lowest error."""
+Errors = Sequence[tables.Statistic | None]
+
+
+def headline(page: Page, rows: Sequence[tables.Summary], own: str | None, valid: Errors = ()) -> None:
+    """The spec's `own` run against those it is compared with; of a sweep, or without that run, the best of all.
+
+    The best is that of the lowest validation error, of `valid` for each row, where these are known, else of test error.
+    """
     whole = "Every error here" if len(rows) > 1 else "This error"
     note = (
         f" {whole} is about 1: no better than predicting the mean." if min(map(_error, rows)) >= NOTHING_LEARNT else ""
     )
     if own is None or len(rows) < 2 or rows[0].label != own:
-        best = min(rows, key=_error)
-        several = f"The lowest of {len(rows)} settings, picked by this very error; " if len(rows) > 1 else ""
+        known = [found.mean for found in valid if found is not None]
+        best, by = min(rows, key=_error), "this very error"
+        if known and len(known) == len(rows):
+            best, by = rows[known.index(min(known))], "the validation error"
+        several = f"The best of {len(rows)} settings by {by}; " if len(rows) > 1 else ""
         detail = f"{several}mean over the test set and {len(best.seeds)} seed{'s' * (len(best.seeds) > 1)}."
         page.headline(f"{best.label}: relative L2 error {number(_error(best))}", detail[0].upper() + detail[1:] + note)
         return
@@ -55,7 +67,8 @@ def headline(page: Page, rows: Sequence[tables.Summary], own: str | None) -> Non
             f"{errors} The best of the others, {nearest.label}, has {number(_error(nearest))}: "
             f"{_times(rows[0], nearest, 'ours is')} that. {sizes} and {nearest.parameters['real']:,}."
         )
-    page.headline(f"{rows[0].label}: {_times(rows[0], first, 'error')} {first.label}", detail + note)
+    words = f"{rows[0].label}: {_times(rows[0], first, 'error')} {first.label}"
+    page.headline(f"{words}{_single(rows[0], first)}", f"{detail}{_scatter(rows[0], first)}{note}")
 
 
 def _error(row: tables.Summary) -> float:
@@ -65,11 +78,33 @@ def _error(row: tables.Summary) -> float:
 def _times(own: tables.Summary, other: tables.Summary, subject: str) -> str:
     """How much lower or higher the error of `own` is, in words; `subject` stands before a number."""
     factor = _error(other) / _error(own)
-    if max(factor, 1 / factor) < ALIKE:
+    if max(factor, 1 / factor) < ALIKE or abs(_error(other) - _error(own)) < UNCERTAIN * _deviation(own, other):
         return "no clear difference from"
     digits = 1 if max(factor, 1 / factor) >= 1.2 else 2
     words = f"{factor:.{digits}f} times lower" if factor >= 1 else f"{1 / factor:.{digits}f} times higher"
     return f"{subject} {words} than"
+
+
+def _deviation(own: tables.Summary, other: tables.Summary) -> float:
+    """Standard error of the difference of two means over seeds; 0 where one of them has a single seed."""
+    found = [row.metrics["rel_l2"] for row in (own, other)]
+    if any(each.std is None for each in found):
+        return 0.0
+    return math.sqrt(sum((each.std or 0.0) ** 2 / each.n for each in found))
+
+
+def _single(own: tables.Summary, other: tables.Summary) -> str:
+    """Which of the two has one seed, whose scatter is not known."""
+    single = [row.label for row in (own, other) if len(row.seeds) == 1]
+    return {0: "", 1: f" (one seed of {''.join(single)})", 2: " (one seed each)"}[len(single)]
+
+
+def _scatter(own: tables.Summary, other: tables.Summary) -> str:
+    """What seeds say of the difference."""
+    if (deviation := _deviation(own, other)) == 0.0:
+        return "" if _single(own, other) == "" else " How much seeds scatter is not known."
+    apart = abs(_error(other) - _error(own)) / deviation
+    return f" The means over seeds are {apart:.1f} standard errors of their difference apart."
 
 
 def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary]) -> None:
@@ -81,10 +116,18 @@ def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary
         figures.error_dots(rows),
         f"Relative L2 error on the test set, mean over its samples; further left is better (log scale).{seeds}",
     )
-    page.table(*tables.comparison_rows(results))
+    header, cells = tables.comparison_rows(results)
+    valid = [found and plus_minus(found.mean, found.std) for found in tables.validation_errors(results["runs"])]
+    choice = ""
+    if len(rows) > 1 and any(valid):
+        header = [header[0], "validation rel. L2", "test rel. L2", *header[2:]]
+        cells = [[row[0], found or tables.MISSING, *row[1:]] for row, found in zip(cells, valid, strict=True)]
+        choice = "Choose among these by the validation error: of many settings the lowest test error flatters. "
+    page.table(header, cells)
     spread = "Errors are mean ± sample standard deviation over seeds. " if several else ""
     page.text(
-        f"{spread}MSE is in physical units. Parameters: complex weights are counted as two real numbers, or once. "
+        f"{choice}{spread}MSE is in physical units. "
+        "Parameters: complex weights are counted as two real numbers, or once. "
         f"Seconds are those of training one run{', means over runs measured alike' * several}."
     )
     if note := _different_devices(results):

@@ -49,14 +49,19 @@ def curves_of(records: Records) -> tuple[Curves, dict[str, int]]:
 
 
 def resolution_rows(errors: Curves, trained_at: Mapping[str, int]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of a table: where the runs of each label were trained, and their errors at each resolution."""
+    """Header and rows of a table: for each label a column of errors by resolution, its grid of training and seeds."""
+
+    def error(seeds: Sequence[Mapping[int, float]], n: int) -> str:
+        if n not in seeds[0]:
+            return MISSING
+        found = statistic([seed[n] for seed in seeds])
+        return plus_minus(found.mean, found.std)
+
     every = sorted({n for seeds in errors.values() for n in seeds[0]})
-    rows = []
-    for label, seeds in errors.items():
-        found = {n: statistic([seed[n] for seed in seeds]) for n in seeds[0]}
-        cells = [plus_minus(found[n].mean, found[n].std) if n in found else MISSING for n in every]
-        rows.append([label, str(trained_at[label]), *cells, str(len(seeds))])
-    return ["model", "trained at", *(f"rel. L2 at {n}" for n in every), "seeds"], rows
+    rows = [[f"rel. L2 at {n}", *(error(seeds, n) for seeds in errors.values())] for n in every]
+    rows.append(["trained at", *(str(trained_at[label]) for label in errors)])
+    rows.append(["seeds", *(str(len(seeds)) for seeds in errors.values())])
+    return ["points along each axis", *errors], rows
 
 
 @styled

@@ -122,6 +122,13 @@ def _summary(group: Sequence[Mapping[str, Any]]) -> Summary:
     )
 
 
+def validation_errors(runs: Sequence[Mapping[str, Any]]) -> list[Statistic | None]:
+    """Validation errors of each cell, in the order of `summarise`; None where one of its runs has none."""
+    found = [[run.get("valid_rel_l2") for run in group] for group in grouped(runs)]
+    known = [[value for value in values if isinstance(value, int | float)] for values in found]
+    return [statistic(part) if len(part) == len(values) else None for part, values in zip(known, found, strict=True)]
+
+
 def _seconds(group: Sequence[Mapping[str, Any]]) -> dict[str, Statistic]:
     """Seconds of the runs of one cell by their conditions; means over unlike ones say nothing."""
     devices = {run.get("device", "") for run in group}  # named in a run where it is not that of the file

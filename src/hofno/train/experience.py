@@ -12,6 +12,7 @@ from hofno.data.dataset import Dataset, Rollout, Split
 from hofno.data.experience import Experience, cells_of, channels_of, distance, numbers_of, whitened
 from hofno.data.moments import moments
 from hofno.data.ondisk import ranges
+from hofno.data.rounding import CONSTANT
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
 from hofno.surrogate import Surrogate
@@ -72,4 +73,4 @@ def _channel_statistics(split: Split, rollout: Rollout | None) -> tuple[Tensor, 
     count, mean, square = moments(pieces, kept=[1])
     mean, deviation = mean.flatten(), (square / count).sqrt().flatten()
     constant = torch.where(mean == 0, 1.0, mean.abs())
-    return mean, torch.where(deviation > 1e-6 * mean.abs(), deviation, constant)
+    return mean, torch.where(deviation > CONSTANT * mean.abs(), deviation, constant)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.data.dataset import Dataset, Split, refuse_not_finite
-from hofno.errors import DivergedError, HofnoError
+from hofno.errors import DivergedError
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
 from hofno.models.registry import place
@@ -47,8 +47,8 @@ from hofno.train.tasks import check_fit, check_task, inputs_all_alike, normalise
 from hofno.train.track import JsonLines, Tracker
 
 
-class Interrupted(HofnoError):  # noqa: N818
-    """The run was asked to stop and has saved where it stands."""
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop and has saved where it stands; `except Exception` lets it pass, as it does Ctrl-C."""
 
 
 @dataclass(repr=False)
@@ -68,6 +68,14 @@ class Run:
     ) -> Any:
         """Predict from raw inputs, see `Surrogate.predict`."""
         return self.surrogate.predict(x, coords, mask=mask, batch_size=batch_size, steps=steps)
+
+    def error_bound(self, coverage: float = 0.9) -> float:
+        """A relative L2 error that predictions exceed with probability 1 - coverage, see `Surrogate.error_bound`."""
+        return self.surrogate.error_bound(coverage)
+
+    def strangeness(self, x: Any, coords: Any = None, *, mask: Any = None) -> Any:
+        """How unlike the inputs of training each input is, see `Surrogate.strangeness`."""
+        return self.surrogate.strangeness(x, coords, mask=mask)
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save the trained operator as a folder, see `Surrogate.save` and `hofno.load`."""
@@ -116,7 +124,7 @@ def train(
         if ranks.count > 1:
             ranks.check_alike("data, settings or models", f"{seed} {spec!r} {describe_data(data)} {_described(model)}")
             ranks.same_weights(model)
-        check_fit(model, data, device)
+        check_fit(model, data, device, spec.coarser)
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
         state = TrainState(model, optimisers, Position(), average)

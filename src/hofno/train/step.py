@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from hofno.spec import TrainSpec
+from hofno.train.grids import every, on_every
 from hofno.train.losses import in_own_units, loss_of
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
@@ -55,6 +56,7 @@ class Step:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.indices = torch.zeros(self.ranks.size(spec.batch_size), dtype=torch.long, device=self.device)
         self.full = Share(self.indices, len(self.indices), spec.batch_size)
+        self.strides = (1, *spec.coarser)
         self.policy = ""
         self.graphs: list[torch.cuda.CUDAGraph] = []
         self.gradients: Tensor | None = None  # all of them, flat, where there are other processes
@@ -88,12 +90,13 @@ class Step:
     def _learn(self, share: Share) -> None:
         for p in self.parameters:
             p.grad = None
-        with autocast(self.policy, self.device):
-            prediction, target, there = self.task.predict(self.forward, share.indices)
-        loss = loss_of(self.spec.loss, prediction.float(), target, *self.scale, there)
-        part = share.counted / share.batch
-        (loss if part == 1.0 else loss * part).backward()
-        self.loss_sum += loss.detach().double() * share.counted
+        part = share.counted / share.batch / len(self.strides)
+        for stride in self.strides:
+            with autocast(self.policy, self.device):
+                prediction, target, there = self.task.predict(on_every(self.forward, stride), share.indices)
+            loss = loss_of(self.spec.loss, prediction.float(), every(target, stride), *self.scale, there)
+            (loss if part == 1.0 else loss * part).backward()
+            self.loss_sum += loss.detach().double() * (share.counted / len(self.strides))
         if self.ranks.count > 1:  # all of them, since processes may leave out different ones
             found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
             self.gradients = torch.cat([grad.flatten().float() for grad in found], out=self.gradients)

@@ -34,6 +34,7 @@ from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
 from hofno.train.augment import Moved, augmentation, check_augment, unmoved
+from hofno.train.grids import check_coarser, every
 
 Model = Callable[..., Tensor]
 
@@ -249,6 +250,8 @@ def check_task(data: Dataset, spec: TrainSpec) -> None:
 
 def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Symmetry | None) -> None:
     """Refuse a way of training that means nothing for the problem."""
+    if spec.coarser:
+        check_coarser(spec, grid)
     if spec.augment:
         check_augment(symmetry, grid, spec.normaliser)
     elif spec.symmetric:
@@ -277,8 +280,8 @@ def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Sym
         raise SpecError("train.forcing='free' rolls whole trajectories out; use train.batch_of='trajectories'")
 
 
-def check_fit(model: nn.Module, data: Dataset, device: torch.device) -> None:
-    """One forward pass of one sample: a model that does not fit the data fails before anything is written."""
+def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Sequence[int] = ()) -> None:
+    """One forward pass of one sample on each grid: a model that does not fit fails before anything is written."""
     split, out_channels = data.train[:1], data.out_channels
     if not any(weight.requires_grad for weight in model.parameters()):
         raise SpecError(
@@ -295,6 +298,8 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device) -> None:
     try:
         with torch.no_grad():
             out = model(split.x.to(device), *(part.to(device) for part in places))
+            for stride in coarser:
+                model(every(split.x.to(device), stride))
     finally:
         model.train(training)
     expected = (1, out_channels, *split.y.shape[2:])

@@ -43,6 +43,9 @@ SMALL = 600
 LARGEST_DENSE = 6000
 """Vertices up to which that is bearable without SciPy: a matrix of 288 MB, minutes."""
 
+MISSED_AT_ONCE, COINCIDE = 3, 1e-8
+"""Functions that are looked for beside those found, and the relative distance at which eigenvalues coincide."""
+
 
 def local_stiffness(surface: Surface) -> np.ndarray:
     """Integrals of grad h_i . grad h_j over every triangle, (F, 3, 3)."""
@@ -118,17 +121,37 @@ def dense_basis(surface: Surface, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sparse_basis(surface: Surface, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """As `basis`, by Lanczos iterations with (S - sigma M)^-1, sigma just below all eigenvalues."""
+    """As `basis`, by Lanczos iterations with (S - sigma M)^-1, sigma just below all eigenvalues.
+
+    Where eigenvalues coincide, as on a sphere, an iteration may miss some of their functions. So the lowest of what is
+    left beside the functions that were found is looked for, until it is no lower than these.
+    """
     from scipy.sparse import coo_matrix, diags
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import LinearOperator, eigsh, splu
 
     area, number = masses(surface), len(surface.vertices)
-    entries = local_stiffness(surface).ravel()
+    entries, sigma = local_stiffness(surface).ravel(), -1 / float(area.sum())
     stiffness = coo_matrix((entries, _places(surface)), shape=(number, number)).tocsc()
+    mass = diags(area, format="csc")
+    factors = splu((stiffness - sigma * mass).tocsc())
     start = np.random.Generator(np.random.Philox(0)).standard_normal(number)
-    values, vectors = eigsh(stiffness, count, diags(area, format="csc"), sigma=-1 / float(area.sum()), v0=start)
-    order = np.argsort(values)
-    return _settled(values[order], vectors[:, order])
+
+    def lowest(some: int, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        def solve(b: np.ndarray) -> np.ndarray:
+            found = factors.solve(b - area * (known @ (known.T @ b)))
+            return found - known @ (known.T @ (area * found))
+
+        inverse_of = LinearOperator((number, number), matvec=solve, dtype=np.float64)
+        return eigsh(stiffness, some, mass, sigma=sigma, OPinv=inverse_of, v0=start)
+
+    values, vectors = lowest(count, np.empty((number, 0)))
+    while True:
+        order = np.argsort(values)[:count]
+        values, vectors = values[order], vectors[:, order]
+        more, missed = lowest(min(MISSED_AT_ONCE, number - count - 1), vectors)
+        if more.min() >= values[-1] * (1 - COINCIDE):
+            return _settled(values, vectors)
+        values, vectors = np.concatenate((values, more)), np.concatenate((vectors, missed), 1)
 
 
 def _settled(values: np.ndarray, functions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,120 @@
+"""Training on coarser grids too: what a step learns from, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from hofno import HOFNO, Dataset, fit, from_arrays, from_trajectories, stages
+from hofno import spec as specs
+from hofno.errors import HofnoError, SpecError
+from hofno.geometry import Grid, Mesh, Points, Sphere
+from hofno.spec import TrainSpec
+from hofno.train.grids import check_coarser, every
+from hofno.train.losses import rel_l2
+
+
+class Gain(nn.Module):
+    """One number for each point, which says on how many points it was used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(1))
+        self.seen: list[tuple[int, ...]] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(tuple(x.shape[2:]))
+        return self.gain * x
+
+
+def pairs(points: tuple[int, ...], periodic: bool = True) -> Dataset:
+    generator = torch.Generator().manual_seed(0)
+    x, y = (torch.randn(12, 1, *points, generator=generator) for _ in range(2))
+    return from_arrays(x, y, split=(8, 2, 2), seed=None, periodic=periodic)
+
+
+def test_every_step_learns_from_each_grid() -> None:
+    model = Gain()
+    fit(model, pairs((12, 18)), epochs=1, batch_size=8, coarser=(2, 3), progress=False)
+    checked = [(12, 18), (6, 9), (4, 6)]
+    assert model.seen[:6] == [*checked, *checked]  # before training, and in its only step
+    assert model.seen[6] == (12, 18)  # validation
+
+
+def test_the_loss_is_the_mean_over_the_grids() -> None:
+    data = pairs((8, 12))
+    run = fit(Gain(), data, epochs=1, batch_size=8, coarser=(2, 4), progress=False)
+    inputs, targets = run.surrogate.inputs, run.surrogate.targets
+    x, y = inputs.encode(data.train.x), targets.encode(data.train.y)
+    scale = targets.shaped(2)
+    expected = [rel_l2(every(x, n), every(y, n), *scale).item() for n in (1, 2, 4)]
+    assert run.history[0]["train_loss"] == pytest.approx(sum(expected) / 3, rel=1e-5)
+
+
+@pytest.mark.parametrize("points", [(7,), (9, 13), (5, 9, 13)])
+def test_first_and_last_point_of_a_grid_with_ends_stay(points: tuple[int, ...]) -> None:
+    field = torch.arange(torch.Size(points).numel(), dtype=torch.float32).view(1, 1, *points)
+    stride = 3 if len(points) == 1 else 4
+    coarse = every(field, stride)
+    assert coarse.shape[2:] == tuple((n - 1) // stride + 1 for n in points)
+    assert coarse.flatten()[[0, -1]].tolist() == field.flatten()[[0, -1]].tolist()
+
+
+def test_a_network_that_learnt_on_them_is_better_there() -> None:
+    """Where a point is 1 the target is the mean of its neighbours: another one on every other grid."""
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(60, 1, 32, generator=generator) > 0.5).float()
+    y = x * (x.roll(1, -1) + x.roll(-1, -1)) / 2
+    data = from_arrays(x, y, split=(44, 8, 8), seed=None, periodic=True)
+    errors = []
+    for coarser in ((), (2,)):
+        torch.manual_seed(0)
+        model = HOFNO(1, 1, modes=(8,), width=16, depth=2, order=2)
+        run = fit(model, data, epochs=20, batch_size=11, lr=5e-3, coarser=coarser, progress=False)
+        predicted = torch.as_tensor(run.predict(every(data.test.x, 2)))
+        target = every(data.test.y, 2)
+        errors.append(((predicted - target).norm() / target.norm()).item())
+    assert errors[1] < 0.9 * errors[0]
+
+
+@pytest.mark.parametrize("batch_of", ["trajectories", "windows"])
+def test_teacher_forced_trajectories_learn_on_them(batch_of: str) -> None:
+    frames, model = torch.randn(10, 4, 8, 12, generator=torch.Generator().manual_seed(0)), Gain()
+    data = from_trajectories(frames, history=1, split=(6, 2, 2), seed=None, periodic=True)
+    fit(model, data, epochs=1, batch_size=18, batch_of=batch_of, coarser=(2,), progress=False)
+    assert model.seen[:4] == [(8, 12), (4, 6)] * 2
+
+
+@pytest.mark.parametrize(
+    ("grid", "settings", "message"),
+    [
+        (Grid(shape=(12, 18)), {"coarser": (5,)}, r"5 does not divide the steps of a grid of 12 x 18 .*of 2, 3, 6$"),
+        (Grid(shape=(12, 18), periodic=False), {"coarser": (2,)}, r"\(11, 17\).* none: this grid has no such number"),
+        (Mesh(shape=(13, 19)), {"coarser": (4,)}, r"\(12, 18\).*of 2, 3, 6$"),
+        (Grid(shape=(8,)), {"coarser": (2, 2)}, "names a grid twice"),
+        (Grid(shape=(8,)), {"coarser": (2,), "normaliser": "pixel"}, "know only their own grid.*'channel'"),
+        (Grid(shape=(8,)), {"coarser": (2,), "forcing": "free"}, "one grid.*use 'teacher'"),
+        (Points(count=4, low=(0.0,), high=(1.0,)), {"coarser": (2,)}, "train.coarser is for grids"),
+        (Sphere(shape=(8, 16)), {"coarser": (2,)}, "train.coarser is for grids"),
+    ],
+)
+def test_what_is_refused(grid: Grid | Mesh | Points | Sphere, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(SpecError, match=message) as caught:
+        check_coarser(TrainSpec.model_validate(settings), grid)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_does_not_fit_the_coarser_grid_fails_before_training() -> None:
+    with pytest.raises(HofnoError, match="modes"):
+        fit(HOFNO(1, 1, modes=(8,), width=4, depth=1), pairs((16,)), epochs=1, coarser=(2,), progress=False)
+
+
+def test_a_run_that_learnt_on_them_is_evaluated_on_any_grid() -> None:
+    values = {"data": {"problem": "darcy", "resolution": 43}, "model": {"name": "hofno", "modes": [4, 4], "width": 8}}
+    spec = specs.parse({**values, "train": {"coarser": [3]}})
+    stages.check(spec)
+    other = specs.override(spec, {"data.resolution": 36})
+    with pytest.raises(SpecError, match="coarser=3 does not divide"):
+        stages.check(other)
+    stages.check(other, learns=False)
