@@ -141,8 +141,10 @@ def sparse_basis(surface: Surface, count: int) -> tuple[np.ndarray, np.ndarray]:
             found = factors.solve(b - area * (known @ (known.T @ b)))
             return found - known @ (known.T @ (area * found))
 
-        inverse_of = LinearOperator((number, number), matvec=solve, dtype=np.float64)
-        return eigsh(stiffness, some, mass, sigma=sigma, OPinv=inverse_of, v0=start)
+        # the stubs do not know that this makes an operator of a function
+        inverted = LinearOperator((number, number), matvec=solve, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+        values, vectors = eigsh(stiffness, some, mass, sigma=sigma, OPinv=inverted, v0=start)
+        return values, vectors
 
     values, vectors = lowest(count, np.empty((number, 0)))
     while True:
