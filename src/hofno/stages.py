@@ -55,6 +55,7 @@ from hofno.surrogate import Surrogate, find_device, load, resume_command
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
+from hofno.train.same_data import remember_data
 from hofno.train.show import Show
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
@@ -184,7 +185,7 @@ def _refuse_content(path: Path) -> None:
 def _is_only_begun(path: Path) -> bool:
     """Whether nothing was trained in a run folder, as by a run that diverged at once: no checkpoint, nothing else."""
     left = [entry.name for entry in path.iterdir() if entry.name != LOCK and not is_temporary(entry.name)]
-    if not {*left} <= {"spec.toml", "metrics.jsonl", "checkpoints", "tensorboard", "wandb"}:
+    if not {*left} <= {"spec.toml", "data.json", "metrics.jsonl", "checkpoints", "tensorboard", "wandb"}:
         return False
     if (path / "checkpoints").exists() and any((path / "checkpoints").iterdir()):
         return False
@@ -256,21 +257,16 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
         held.enter_context(storage.RunLock(path))
         if not resume:
             start_folder(spec, path)
+        if data.origin != "generated":  # those another device may round otherwise
+            remember_data(data, path)
         return make_trackers(track, path, spec.name, spec.plain())
 
     with ExitStack() as held:
         trackers = ranks.by_first(begin)
-        run = train(
-            make_model(spec, data.in_channels, data.out_channels),
-            data,
-            spec.train,
-            seed=spec.seed,
-            device=device,
-            folder=Folder(path, spec.run_hash, resume, resume_command(path)),
-            show=show,
-            trackers=trackers,
-            label=spec.label or spec.name,
-        )
+        model, label = make_model(spec, data.in_channels, data.out_channels), spec.label or spec.name
+        folder = Folder(path, spec.run_hash, resume, resume_command(path))
+        told = {"folder": folder, "show": show, "trackers": trackers, "label": label}
+        run = train(model, data, spec.train, seed=spec.seed, device=device, **told)
         run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
         if ranks.first:
             storage.update_folder(path, run.surrogate.files(), {"kind": "run", "run_hash": spec.run_hash})

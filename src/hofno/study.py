@@ -148,9 +148,10 @@ def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
 
 
 def chosen_members(spec: Spec, only: Sequence[str]) -> list[int]:
-    """Which members `only` names, by a label, by a whole name, or by a name and its seed; all if it names none."""
+    """Which members `only` names, by a label or a whole name, or one of these and its seed; all if it names none."""
     names = [
-        {member.label or member.name, name := name_of(member, cell), f"{name}, seed {member.seed}"}
+        {label := member.label or member.name, name := name_of(member, cell)}
+        | {f"{known}, seed {member.seed}" for known in (label, name)}
         for member, cell in spec.members()
     ]
     for asked in only:

@@ -1,8 +1,8 @@
 """Work shared by a few processes, each with a private pipe to this one, so that any of them may end at any moment.
 
 Nothing is shared between the processes, so one that dies takes no lock with it. The first error or interruption asks
-the others to stop (SIGTERM: a training loop saves and leaves) and waits for them. Where this process is killed, they
-ask themselves.
+the others to stop (SIGTERM: a training loop saves and leaves) and waits for them, `GRACE` seconds. Where this process
+is killed, they ask themselves.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from hofno.errors import HofnoError
 
 LESS_TO_MEASURE = "lower --batch or choose a smaller --shape"
 """What helps where a benchmark finds too little memory."""
+
+GRACE = 30.0
+"""Seconds that processes have to stop as they are asked to."""
 
 
 class EndedError(HofnoError):
@@ -55,6 +58,7 @@ def share(
         else:
             connection.close()  # the worker reads the end of its pipe and leaves
 
+    patience = None
     try:
         for number in range(min(workers, len(tasks))):
             here, there = context.Pipe()
@@ -71,6 +75,7 @@ def share(
                 give_next(connection)
                 done(index, result)
     except BaseException:
+        patience = GRACE
         for process in processes:
             process.terminate()
         raise
@@ -78,7 +83,8 @@ def share(
         for connection in busy:
             connection.close()
         for process in processes:
-            process.join()
+            process.join(patience)
+            process.kill()  # one that was asked to stop and does not: its last checkpoint serves
 
 
 @contextmanager

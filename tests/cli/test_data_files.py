@@ -117,6 +117,21 @@ def test_files_that_changed_are_told_of(arrays: Path, hofno: Hofno) -> None:
         assert hofno("evaluate", "run").exit_code == 0
 
 
+def test_a_run_does_not_go_on_with_other_numbers(arrays: Path, hofno: Hofno) -> None:
+    data = 'problem = "arrays"\nx = "x.npy"\ny = "y.npy"'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    for name in ("model.safetensors", "manifest.json", "evaluation.json"):
+        (arrays / "run" / name).unlink()
+    kept = (arrays / "y.npy").read_bytes()
+    np.save(arrays / "y.npy", np.load(arrays / "y.npy") + 5)
+    refused = hofno("train", "--resume", "run")
+    assert refused.exit_code != 0
+    assert "was started with other data: train.y was" in refused.stderr
+    (arrays / "y.npy").write_bytes(kept)
+    assert hofno("train", "--resume", "run").exit_code == 0
+
+
 def test_own_trajectories(arrays: Path, hofno: Hofno) -> None:
     data = 'problem = "trajectories"\nframes = "frames.npy"\nhistory = 2\nhorizon = 3'
     (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))

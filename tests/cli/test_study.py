@@ -206,6 +206,7 @@ class TestMembers:
         assert study.chosen_members(swept, ()) == [0, 1, 2, 3]
         assert study.chosen_members(swept, ["HO-FNO"]) == [0, 1, 2, 3]
         assert study.chosen_members(swept, ["HO-FNO, depth 2"]) == [2, 3]
+        assert study.chosen_members(swept, ["HO-FNO, seed 1"]) == [1, 3]
         assert study.chosen_members(swept, ["HO-FNO, depth 2, seed 0", "HO-FNO, depth 1, seed 1"]) == [1, 2]
         with pytest.raises(SpecError, match="'U-Net' names no run of the study; it has: HO-FNO, depth 1, seed 0; HO"):
             study.chosen_members(swept, ["HO-FNO", "U-Net"])

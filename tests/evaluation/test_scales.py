@@ -71,6 +71,17 @@ def test_an_empty_band_is_left_out() -> None:
     assert set(scales.bands()) == {"low"}
 
 
+def test_a_sample_with_nothing_in_a_band_does_not_count_there() -> None:
+    scales = ByScale(power_kinds(GRID))
+    truth = torch.cat((waves([2, 14], [1.0, 1.0]), waves([2], [1.0])))
+    scales.add_bands(1.1 * truth + waves([14], [1e-2]), truth)
+    found = scales.bands()
+    assert set(found) >= {"low", "high"}
+    assert found["high"].isnan().tolist() == [False, True]
+    assert band_metrics(found)["rel_l2_high"] == pytest.approx(float(found["high"][0]))
+    assert band_metrics(found)["rel_l2_low"] == pytest.approx(0.1)
+
+
 def test_no_number_becomes_none() -> None:
     assert plain(torch.tensor([1.0, math.nan, math.inf])) == [1.0, None, None]
     assert plain_spectra({"power": {"truth": torch.tensor([math.nan])}}) == {"power": {"truth": [None]}}

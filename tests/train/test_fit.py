@@ -116,3 +116,27 @@ def test_a_run_knows_what_its_operator_knows_of_errors(data: Dataset) -> None:
     run = fit(Own(), data, **SETTINGS)
     assert run.error_bound(0.5) == run.surrogate.error_bound(0.5)
     np.testing.assert_array_equal(run.strangeness(data.test.x), run.surrogate.strangeness(data.test.x))
+
+
+class Complex(nn.Module):
+    """Complex weights, and a norm that counts batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(2)
+        self.weight = nn.Parameter(torch.full((2, 4), 0.1, dtype=torch.cfloat))
+
+    def forward(self, x: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(self.norm(x))[..., :4] * self.weight[None, :, None]
+        return torch.fft.irfft(spectrum, n=x.shape[-1]).sum(1, keepdim=True)
+
+
+def test_complex_weights_and_buffers_of_whole_numbers(data: Dataset, tmp_path: Path) -> None:
+    run = fit(Complex(), data, ema=0.5, out=tmp_path / "own", **SETTINGS)
+    model = run.surrogate.model
+    assert isinstance(model, Complex)
+    assert not model.weight.imag.eq(0).all(), "both parts learn"
+    batches = -(-len(data.train) // SETTINGS["batch_size"])
+    assert model.norm.num_batches_tracked == SETTINGS["epochs"] * batches, "a count is no mean"
+    again = fit(Complex(), data, ema=0.5, out=tmp_path / "own", resume=True, **SETTINGS)
+    assert torch.equal(model.weight, again.surrogate.model.get_parameter("weight"))

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
-from hofno.errors import SpecError
+from hofno.errors import DataError, SpecError
 from hofno.geometry import Grid
 from hofno.problems import airfoil, darcy, elasticity, pipe, pressed
 from hofno.problems.base import Arrays, Problem, Rollout
@@ -137,6 +137,10 @@ def _pipe(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) ->
 def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Meshes and Mach numbers of the files; validation samples are those after the published ones."""
     whole = airfoil.read_published(folder)
+    if len(whole.x) < 1200:
+        raise DataError(
+            f"{folder}: the files hold {len(whole.x)} samples, and the published ones are 1200 and more; get them again"
+        )
     parts = {"train": (0, train, 1000), "test": (1000, test, 200), "valid": (1200, valid, len(whole.x) - 1200)}
     found: dict[str, Split] = {}
     for name, (first, count, most) in parts.items():

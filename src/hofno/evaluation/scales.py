@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from hofno.evaluation.metrics import known
-from hofno.evaluation.spectrum import FAINT, Power, errors_by_band, powers_by_band
+from hofno.evaluation.spectrum import BANDS, FAINT, Power, errors_by_band, powers_by_band
 
 Spectra = dict[str, dict[str, Tensor]]
 """By kind, power by shell of "truth", "prediction" and "error"; as a result means over samples, (shells,) each."""
@@ -54,8 +54,9 @@ class ByScale:
 
     def _add_bands(self, powers: Spectra) -> None:
         first = next(iter(powers.values()))
-        found = errors_by_band(first["error"], first["truth"])
-        self._bands.append({name: known(error) for name, error in found.items()})
+        found, right = errors_by_band(first["error"], first["truth"]), first["truth"]
+        some = {name: right[:, low:high].sum(1) > FAINT * right.sum(1) for name, (low, high) in BANDS.items()}
+        self._bands.append({name: torch.where(some[name], known(error), math.nan) for name, error in found.items()})
         for name, value in powers_by_band(first["truth"]).items():
             self._held[name] = self._held.get(name, 0.0) + value
 
@@ -67,7 +68,10 @@ class ByScale:
                 sums[name] = sums[name] + values.sum(0) if name in sums else values.sum(0)
 
     def bands(self) -> dict[str, Tensor]:
-        """Relative L2 error of each sample by band, (n,) each; bands in which the truth has nothing are left out."""
+        """Relative L2 error of each sample by band, (n,) each; NaN where the truth of a sample has nothing in it.
+
+        Bands in which that of no sample has anything are left out.
+        """
         seen = [name for name, value in self._held.items() if value > FAINT * sum(self._held.values())]
         return {name: torch.cat([part[name] for part in self._bands]) for name in seen}
 
@@ -77,8 +81,8 @@ class ByScale:
 
 
 def band_metrics(bands: dict[str, Tensor]) -> dict[str, float]:
-    """Mean errors by band, as they stand beside `rel_l2`."""
-    return {f"rel_l2_{name}": float(values.mean()) for name, values in bands.items()}
+    """Mean errors by band, over the samples that have something in it, as they stand beside `rel_l2`."""
+    return {f"rel_l2_{name}": float(values.nanmean()) for name, values in bands.items()}
 
 
 def plain(values: Tensor) -> list[float | None]:

@@ -196,7 +196,7 @@ class NavierStokes(Simulated, Published):
         samples, train, test = (given.get(key) for key in ("samples", "train", "test"))
         if samples is None:
             train, test = filled["train"], filled["test"]
-            samples = train + test
+            samples = train + test + (filled["valid"] if given.get("files") else 0)
         test = test if test is not None else samples - train if train is not None else published_test(samples)
         valid = given.get("valid", usual_valid(samples))
         # generated validation samples are more of the same stream; a file has none, and gives some of those to train

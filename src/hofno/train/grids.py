@@ -28,7 +28,9 @@ def on_every(model: Callable[..., Tensor], stride: int) -> Callable[..., Tensor]
 def check_coarser(spec: TrainSpec, grid: Geometry) -> None:
     """Refuse strides that do not lead from the first to the last point, and what knows only one grid."""
     if not isinstance(grid, Grid | Mesh):
-        raise SpecError(f"train.coarser is for grids, and these data are on a {kind_of(grid)}; leave it out")
+        raise SpecError(
+            f"train.coarser is for grids and meshes; the geometry of these data is {kind_of(grid)!r}; leave it out"
+        )
     if spec.normaliser != "channel":
         raise SpecError(
             f"train.normaliser={spec.normaliser!r} has statistics of places, which know only their own grid; with "

@@ -91,7 +91,7 @@ class Optimisers:
         rest: list[nn.Parameter] = []
         for name, p in model.named_parameters():
             (matrices if spec.optimiser != "adamw" and is_matrix_of_a_block(name, p) else rest).append(p)
-        on_gpu = device.type == "cuda"
+        on_gpu, real = device.type == "cuda", not any(p.is_complex() for p in rest)
 
         def lr(value: float) -> float | Tensor:
             return torch.tensor(value, device=device) if on_gpu else value
@@ -100,7 +100,7 @@ class Optimisers:
         self.each: list[torch.optim.Optimizer] = [
             FlatAdamW(rest, lr(spec.lr), weight_decay=spec.weight_decay)
             if flat_adamw_runs(rest)
-            else torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=True, capturable=on_gpu)
+            else torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=real, capturable=on_gpu)
         ]
         if matrices:
             kind, peak = (Muon, spec.muon_lr) if spec.optimiser == "muon" else (Soap, spec.soap_lr)

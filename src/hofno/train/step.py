@@ -32,6 +32,11 @@ def noisy(model: Callable[..., Tensor], noise: float) -> Callable[..., Tensor]:
     return forward
 
 
+def _reals(values: Tensor) -> Tensor:
+    """Complex numbers as pairs of reals."""
+    return torch.view_as_real(values) if values.is_complex() else values
+
+
 class Step:
     """Forward, loss, backward, clipping, optimiser, weight average, for a batch of a task's indices."""
 
@@ -99,7 +104,7 @@ class Step:
             self.loss_sum += loss.detach().double() * (share.counted / len(self.strides))
         if self.ranks.count > 1:  # all of them, since processes may leave out different ones
             found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-            self.gradients = torch.cat([grad.flatten().float() for grad in found], out=self.gradients)
+            self.gradients = torch.cat([_reals(grad).flatten().float() for grad in found], out=self.gradients)
 
     def _add_up(self) -> None:
         if self.gradients is not None:
@@ -107,16 +112,20 @@ class Step:
 
     def _take(self) -> None:
         if self.gradients is not None:
-            parts = self.gradients.split([p.numel() for p in self.parameters])
+            parts = self.gradients.split([_reals(p).numel() for p in self.parameters])
             for p, part in zip(self.parameters, parts, strict=True):
-                p.grad = part.view_as(p).to(p.dtype)
+                whole = part.view_as(_reals(p))
+                p.grad = (torch.view_as_complex(whole) if p.is_complex() else whole).to(p.dtype)
         if self.spec.clip > 0.0:
             nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
         self.optimisers.step()
         if self.average is not None:
             with torch.no_grad():
                 live = self.model.state_dict()
-                averages, weights = list(self.average.values()), [live[k] for k in self.average]
+                means = {k: v for k, v in self.average.items() if v.is_floating_point() or v.is_complex()}
+                for key in self.average.keys() - means.keys():  # counts and switches
+                    self.average[key].copy_(live[key])
+                averages, weights = list(means.values()), [live[k] for k in means]
                 torch._foreach_lerp_(averages, weights, 1.0 - self.spec.ema)  # pyright: ignore[reportPrivateImportUsage]
 
     def _capture(self) -> None:

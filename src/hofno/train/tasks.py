@@ -27,7 +27,7 @@ from hofno.data.dataset import Dataset, Rollout
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.ondisk import JoinedArray, Values, ranges
 from hofno.data.pointwise import PointwiseNormaliser
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
 from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
@@ -299,7 +299,7 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
         with torch.no_grad():
             out = model(split.x.to(device), *(part.to(device) for part in places))
             for stride in coarser:
-                model(every(split.x.to(device), stride))
+                _check_coarse(model, every(split.x.to(device), stride), stride)
     finally:
         model.train(training)
     expected = (1, out_channels, *split.y.shape[2:])
@@ -308,3 +308,10 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
             f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {expected[1:]}; "
             f"set out_channels={out_channels} and give targets on the grid of the inputs"
         )
+
+
+def _check_coarse(model: nn.Module, x: Tensor, stride: int) -> None:
+    try:
+        model(x)
+    except HofnoError as error:
+        raise type(error)(f"on the coarser grid of train.coarser={stride}: {error}") from None
