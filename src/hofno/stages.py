@@ -262,11 +262,12 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
         return make_trackers(track, path, spec.name, spec.plain())
 
     with ExitStack() as held:
-        trackers = ranks.by_first(begin)
-        model, label = make_model(spec, data.in_channels, data.out_channels), spec.label or spec.name
+        rows = ranks.by_first(begin)
+        model, name = make_model(spec, data.in_channels, data.out_channels), spec.label or spec.name
         folder = Folder(path, spec.run_hash, resume, resume_command(path))
-        told = {"folder": folder, "show": show, "trackers": trackers, "label": label}
-        run = train(model, data, spec.train, seed=spec.seed, device=device, **told)
+        run = train(
+            model, data, spec.train, seed=spec.seed, device=device, folder=folder, show=show, trackers=rows, label=name
+        )
         run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
         if ranks.first:
             storage.update_folder(path, run.surrogate.files(), {"kind": "run", "run_hash": spec.run_hash})
