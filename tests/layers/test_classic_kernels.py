@@ -85,6 +85,14 @@ def test_every_order(order: int) -> None:
 
 
 @runs_kernels
+def test_gradients_of_the_plain_form_in_full_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hofno.layers.kernels import classic
+
+    monkeypatch.setattr(classic, "dot_precision", lambda _: "tf32x3")
+    assert_block(block_inputs((6, 8), (2, 3), 20, 2), (2, 3))
+
+
+@runs_kernels
 @pytest.mark.parametrize("weights", ["dense", "depthwise"])
 @pytest.mark.parametrize("channels", [8, 20, 32, 33, 64])
 def test_every_width(channels: int, weights: str) -> None:

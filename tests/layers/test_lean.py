@@ -261,3 +261,18 @@ def test_a_field_of_the_wrong_shape_is_refused_on_the_lean_path_too() -> None:
     block = ModernBlock(HigherOrderSpectralConv(4, (3, 3), 2), expansion=2, drop_path=0.0)
     with pytest.raises(ShapeError, match="channel-last field"):
         block(torch.randn(2, 7, 4))
+
+
+def test_gradients_of_the_plain_form_are_those_of_each_input_alone() -> None:
+    """One input may be made of another: what flows on from it is the graph's business. Once, and to be taken again."""
+    weight = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, 3, dtype=torch.float64) @ weight
+    grad = torch.randn(2, 3, dtype=torch.float64)
+    for enabled in (False, True):
+        with torch.set_grad_enabled(enabled):
+            found = parts.plain_backward(torch.matmul, (x, weight), grad)
+        assert found[0] is not None
+        assert found[1] is not None
+        torch.testing.assert_close(found[0].detach(), grad @ weight.detach().T)
+        torch.testing.assert_close(found[1].detach(), x.detach().T @ grad)
+        assert found[0].requires_grad is enabled

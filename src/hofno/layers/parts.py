@@ -67,9 +67,15 @@ def scratch(like: Tensor, step: int, width: int) -> Tensor:
 def plain_backward(
     formula: Callable[..., Tensor], inputs: tuple[Tensor | None, ...], grad: Tensor
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of `formula` as functions that can be differentiated again."""
-    wanted = [x for x in inputs if x is not None and x.requires_grad]
-    found = iter(torch.autograd.grad(formula(*inputs), wanted, grad, create_graph=True))
+    """Gradients of `formula`, where gradients are enabled as functions that can be differentiated again.
+
+    Inputs are given to it under another name each: what one of them was made of, maybe another one, is not its business.
+    """
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        named = [x.view_as(x) if x is not None and x.requires_grad else x for x in inputs]
+        wanted = [x for x in named if x is not None and x.requires_grad]
+        found = iter(torch.autograd.grad(formula(*named), wanted, grad, create_graph=again))
     return tuple(next(found) if x is not None and x.requires_grad else None for x in inputs)
 
 
