@@ -99,6 +99,8 @@ def all_tables() -> str:
     commits = f"commits {faster['commit_before']} and {faster['commit']}"
     lines += [f"## {faster['title']}", "", f"{faster['device']}, {commits}. {faster['remark']}", ""]
     lines += [step_times(faster["rows"])]
+    spread = read("checks/spread")
+    lines += [f"## {spread['title']}", "", f"{spread['remark']} {spread['spec']}.", "", bounds(spread["rows"])]
     first = read("recipes/steady")
     lines += [f"## {first['title']}", "", "Validation errors; nothing of this has seen test data.", ""]
     lines += [recipes("steady", "seconds (four runs sharing the GPU)", ranked=False)]
@@ -119,6 +121,19 @@ def all_tables() -> str:
         lines += [f"## {first} {small['problem'].capitalize()}, on validation data", "", f"{told}.", ""]
         lines += [generalisation(small["runs"])]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def bounds(rows: list[dict[str, Any]]) -> str:
+    """Error bounds by validation samples: one for all predictions, and one for each."""
+    header = ["predictions", "error", "bound", "within", "bounds of each", "within", "correlation"]
+    cells = []
+    for row in rows:
+        bound, each = row["bound"], row["bound"]["each"]
+        own = f"{number(each['lowest'])} to {number(each['highest'])}"
+        shares = [f"{share:.0%}" for share in (bound["kept"], each["kept"])]
+        line = [row["what"], number(row["rel_l2"]), number(bound["rel_l2"]), shares[0], own, shares[1]]
+        cells.append([*line, f"{each['correlation']:.2f}"])
+    return tables.markdown(header, cells)
 
 
 def against_published() -> str:

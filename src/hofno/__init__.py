@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hofno.models import FNO, HOFNO, HONORM, HOSFNO, NORM, SFNO, GeoFNO, PointHO, parameter_counts
     from hofno.surface import Surface
     from hofno.surrogate import Surrogate, load
-    from hofno.train import Run, fit
+    from hofno.train import Run, combine, fit
 
 __version__ = "0.1.0"
 
@@ -45,6 +45,7 @@ _HOMES = {
     "Split": "hofno.data",
     "Surface": "hofno.surface",
     "Surrogate": "hofno.surrogate",
+    "combine": "hofno.train",
     "convert": "hofno.convert",
     "evaluate": "hofno.evaluation",
     "export": "hofno.deploy",
@@ -75,6 +76,7 @@ __all__ = [
     "Split",
     "Surface",
     "Surrogate",
+    "combine",
     "convert",
     "evaluate",
     "export",

@@ -36,6 +36,7 @@ from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
 from hofno.evaluation.score import Scores, kept_bound, score
 from hofno.evaluation.spectrum import power_kinds
+from hofno.evaluation.spread import known_spreads
 from hofno.geometry import Grid, Points, Surface
 from hofno.models.registry import (
     build,
@@ -310,7 +311,7 @@ def evaluate_run(
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
         **more,
-        **({"bound": bound} if (bound := kept_bound(surrogate, scores)) else {}),
+        **({"bound": bound} if (bound := kept_bound(surrogate, scores, known_spreads(surrogate, data.test))) else {}),
     }
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
     storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})

@@ -30,11 +30,12 @@ from hofno.data.device import find_device
 from hofno.data.experience import Experience, saved_experience
 from hofno.data.given import Given, given
 from hofno.data.normalise import ChannelNormaliser, Normaliser, saved_normaliser
+from hofno.data.spread import mean_and_deviation, relative_spread
 from hofno.data.views import Views
 from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, describe_geometry, kind_of, read_geometry
 from hofno.layers.precision import convolutions_like_products
-from hofno.models.registry import build, model_name, parameter_counts, place
+from hofno.models.registry import arguments_of_model, build, model_name, networks_of, parameter_counts, place
 from hofno.problems.symmetry import Symmetry, describe_symmetry, read_symmetry
 from hofno.versions import versions
 
@@ -120,7 +121,58 @@ class Surrogate:
         predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
         return asked.result(predicted, self.targets.mean.shape[0])
 
-    def error_bound(self, coverage: float = 0.9) -> float:
+    def variants(self) -> list[Surrogate]:
+        """The operators whose mean a prediction is: each network of several, from each side of a symmetry."""
+        whole = self.symmetry
+        sides = [None] if whole is None else [replace(whole, motions=(motion,)) for motion in whole.motions]
+        return [replace(self, model=one, symmetry=side) for one in networks_of(self.model) for side in sides]
+
+    def spread(
+        self,
+        x: Field | None,
+        coords: Field | None = None,
+        *,
+        mask: Field | None = None,
+        batch_size: int = 32,
+        steps: int | None = None,
+    ) -> Field:
+        """How far the predictions lie apart whose mean `predict` gives: their standard deviation at each point.
+
+        Arguments, shapes and units are those of `predict`. It is large where the operator is not sure, and no error by
+        itself: `error_bound` of the same inputs says how large errors are for such a spread.
+        """
+        asked = self._given(x, coords, mask)
+        found = self.spread_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)[1]
+        return asked.result(found.float(), self.targets.mean.shape[0])
+
+    def spread_tensor(
+        self,
+        x: Tensor,
+        batch_size: int = 32,
+        steps: int | None = None,
+        *,
+        coords: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of the predictions of all variants, float64, for a checked float32 batch."""
+        variants = self.variants()
+        if len(variants) < 2:
+            raise SpecError(
+                "one network that predicts in one pass has no spread; train it with augment and symmetric, where the "
+                "problem has a symmetry, or join several: hofno.combine([run_1, run_2], data)"
+            )
+        places = {"coords": coords, "mask": mask}
+        return mean_and_deviation(one.predict_tensor(x, batch_size, steps, **places) for one in variants)
+
+    def error_bound(
+        self,
+        coverage: float = 0.9,
+        x: Field | None = None,
+        coords: Field | None = None,
+        *,
+        mask: Field | None = None,
+        batch_size: int = 32,
+    ) -> Any:
         """A relative L2 error that predictions exceed with probability 1 - coverage at most.
 
         It is taken from the errors of the validation samples (split conformal prediction) and holds for inputs that are
@@ -128,6 +180,10 @@ class Surrogate:
         where samples belong together, as the frames of a block, for these as one. Weights that were chosen by the same
         validation samples (`select="best"`) exceed it a little more often. It is infinite where so many predictions
         have no size. It says nothing about other inputs: ask `strangeness`.
+
+        Given inputs, as `predict` takes them, it is a bound for each of them, (n,): the `spread` of its prediction
+        times what the errors of validation samples were in units of theirs. So many of all inputs keep it as before,
+        and it is smaller where the operator is sure. One network that predicts in one pass has none.
         """
         known = self._experienced()
         if not known.is_of(self.symmetry):
@@ -135,7 +191,16 @@ class Surrogate:
                 f"the errors were measured {'with' if known.symmetric else 'without'} a mean over symmetries, and "
                 "`symmetry` was changed since; put it back, or train with the other train.symmetric"
             )
-        return known.error_bound(coverage)
+        if x is None and coords is None:
+            return known.error_bound(coverage)
+        asked, together = self._given(x, coords, mask), int(known.together)
+        if len(asked.fields) % together:
+            raise ShapeError(
+                f"errors are those of blocks of {together} samples, as in training; got {len(asked.fields)}; give "
+                "whole blocks, in their order"
+            )
+        found = self.spread_tensor(asked.fields, batch_size, coords=asked.coords, mask=asked.inside)
+        return asked.numbers(known.spread_bound(coverage) * relative_spread(*found, together))
 
     def strangeness(self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None) -> Any:
         """How far inputs are from those of training, (n,), or one number for one sample; arguments as in `predict`.
@@ -221,7 +286,7 @@ class Surrogate:
         """The files of the saved folder."""
         description = {
             "model": model_name(self.model),
-            "arguments": getattr(self.model, "config"),  # noqa: B009
+            "arguments": arguments_of_model(self.model),
             "parameters": parameter_counts(self.model),
             "grid": describe_geometry(self.grid),
             "stamp": self.stamp,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hofno import __version__
-from hofno.cli import describe, export, make, paper, use
+from hofno.cli import combine, describe, export, make, paper, use
 from hofno.cli.failures import OneLineErrors, one_line_warning
 from hofno.cli.plain_help import PlainCommand
 
@@ -53,6 +53,10 @@ for command, epilog in (
     (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --resolution 85 --resolution 421"),
     (use.predict, "Example: hofno predict runs/a input.npy output.npy"),
     (export.export, "Examples: hofno export runs/a model.onnx; hofno export runs/flow flow.pt2 --steps 10"),
+    (
+        combine.combine,
+        "Examples: hofno combine runs/a runs/b --out runs/both; hofno combine runs/study --only FNO --out c",
+    ),
     (make.run, "Examples: hofno run quick/poisson --out runs/study --workers 2; hofno run SPEC --out OUT --only FNO"),
     (use.report, "Example: hofno report runs/study"),
     (use.bench, "Examples: hofno bench model --shape darcy; hofno bench study paper/efficiency_airfoil --json a.json"),

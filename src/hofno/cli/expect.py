@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hofno.data.experience import Experience
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
+from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
 from hofno.surrogate import Surrogate
 
@@ -27,6 +29,7 @@ def what_to_expect(operator: Surrogate, x: Any, coords: Any, mask: Any = None, *
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
     if len(wrong) < len(strange):
         lines.append(_bound(operator, known, tuple(np.shape(coords if x is None else x)), steps))
+        lines += _of_each(operator, known, x, coords, mask, steps)
     if len(wrong) > 0:
         order = wrong[np.argsort(-strange[wrong])]
         named = ", ".join(f"{index} ({strange[index]:.3g})" for index in order[:NAMED])
@@ -36,6 +39,44 @@ def what_to_expect(operator: Surrogate, x: Any, coords: Any, mask: Any = None, *
             "far, 1 being the farthest validation input; their errors may be far larger than any that was measured"
         )
     return lines
+
+
+def _of_each(operator: Surrogate, known: Experience, x: Any, coords: Any, mask: Any, steps: int | None) -> list[str]:
+    """A line on the bounds of single predictions, where they have any."""
+    usual = operator.rollout is None or steps in (None, operator.rollout.horizon)
+    few = len(known.ratios) < LEAST_KNOWN or int(known.together) > 1 or not known.is_of(operator.symmetry)
+    if few or not usual or not has_spread(operator):
+        return []
+    bounds = np.atleast_1d(operator.error_bound(COVERAGE, x, coords, mask=mask))
+    if not np.isfinite(bounds).all():
+        return []
+    least = ", ".join(f"{index} ({bounds[index]:.3g})" for index in np.argsort(-bounds)[:NAMED])
+    return [
+        f"by how far its predictions lie apart, at most {bounds.min():.3g} to {bounds.max():.3g}; least sure: {least}"
+    ]
+
+
+def what_was_kept(bound: Mapping[str, Any]) -> list[str]:
+    """Lines on how many test samples keep the bounds of their errors; none where there are no bounds."""
+    if not bound:
+        return []
+    lines = [
+        f"bound for {bound['coverage']:.0%} of all samples, by {bound['validation_samples']} validation errors: "
+        f"{bound['rel_l2']:.4g}; {bound['kept']:.0%} of these test samples stay below it"
+        + "; the weights were chosen by the same validation samples"
+        * bool(bound["selected"])
+    ]
+    if each := bound.get("each"):
+        lines.append(
+            f"bounds of single samples, {each['spreads']:.3g} times the spread of their predictions: "
+            f"{each['lowest']:.4g} to {each['highest']:.4g}, half of them below {each['median']:.4g}; "
+            f"{each['kept']:.0%} stay below their own" + _told(each["correlation"])
+        )
+    return lines
+
+
+def _told(correlation: float | None) -> str:
+    return "" if correlation is None else f"; correlation of spreads and errors, in logarithms: {correlation:.2f}"
 
 
 def _bound(operator: Surrogate, known: Experience, shape: tuple[int, ...], steps: int | None) -> str:

@@ -47,8 +47,10 @@ def evaluate(
 
     from hofno import spec as specs
     from hofno import stages
+    from hofno.cli.expect import what_was_kept
     from hofno.cli.other_data import refuse_known_samples
     from hofno.evaluation.score import kept_bound, score
+    from hofno.evaluation.spread import known_spreads
     from hofno.surrogate import load
     from hofno.train.show import choose_show
 
@@ -78,7 +80,7 @@ def evaluate(
     else:
         scores = score(surrogate, data.test)
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
-        means, bound = scores.means(), kept_bound(surrogate, scores)
+        means, bound = scores.means(), kept_bound(surrogate, scores, known_spreads(surrogate, data.test))
         note = f"other {other} than the run's own: nothing is written"
     rows = []
     of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
@@ -92,13 +94,8 @@ def evaluate(
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
     worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
     typer.echo(f"worst samples by rel_l2: {worst}")
-    if bound:
-        typer.echo(
-            f"bound for {bound['coverage']:.0%} of all samples, by {bound['validation_samples']} validation errors: "
-            f"{bound['rel_l2']:.4g}; {bound['kept']:.0%} of these test samples stay below it"
-            + "; the weights were chosen by the same validation samples"
-            * bool(bound["selected"])
-        )
+    for line in what_was_kept(bound or {}):
+        typer.echo(line)
     typer.echo(note)
 
 
@@ -119,7 +116,11 @@ def predict(
     mask: Annotated[
         Path | None, typer.Option(metavar="FILE.npy", help="Which points are there (n, N), where samples have fewer.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
+    spread: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npy", help="Also write how far predictions lie apart whose mean OUTPUT is, there."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace output files that are there.")] = False,
     steps: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Frames to predict, for a model in time; its horizon if left out."),
@@ -136,8 +137,9 @@ def predict(
     from hofno.geometry import Points
     from hofno.surrogate import load
 
-    if target.exists() and not force:
-        raise SpecError(f"{target} exists already; give another file, or --force to replace it")
+    for file in (target, spread):
+        if file is not None and file.exists() and not force:
+            raise SpecError(f"{file} exists already; give another file, or --force to replace it")
     if stages.runs_of_study(run):
         raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
     values = read_npy(source)
@@ -147,6 +149,8 @@ def predict(
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
         asked = (None, values)
     predicted = operator.predict(*asked, mask=inside, steps=steps)
+    if spread is not None:
+        storage.write_bytes(spread, npy_bytes(operator.spread(*asked, mask=inside, steps=steps)))
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
     for line in what_to_expect(operator, *asked, inside, steps=steps):

@@ -10,7 +10,7 @@ hardly depend on the resolution, how much neighbours differ and how much is left
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
@@ -54,19 +54,22 @@ class Experience:
     together: Tensor  # (): how many samples an error is of
     selected: Tensor  # (): 1 where the weights were chosen by their validation error, else 0
     symmetric: Tensor  # (): 1 where the errors are of means over symmetries, else 0
+    ratios: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    """(n,) ascending: errors over the relative spreads of their predictions; none where these have no spread"""
 
     def error_bound(self, coverage: float) -> float:
         """What the relative L2 error of a sample is at most, with this probability; see the module's text."""
-        count = len(self.errors)
-        if not isinstance(coverage, int | float) or not 0 < coverage < 1:
-            raise SpecError(f"coverage is the part of all samples that keep the bound, in (0, 1); got {coverage}")
-        rank = math.ceil((count + 1) * coverage - 1e-9)
-        if rank > count:
+        return _exceeded_by_few(self.errors, coverage)
+
+    def spread_bound(self, coverage: float) -> float:
+        """What that error is at most in units of the prediction's relative spread."""
+        if len(self.ratios) == 0:
             raise SpecError(
-                f"{count} validation samples bound the error of {count / (count + 1):.3g} of all samples at most; got "
-                f"coverage {coverage}; ask for less, or train with more validation samples"
+                "the operator was trained by a version that kept no spreads; train it again, or with the data at hand: "
+                "from hofno.train.experience import gain_experience; operator.experience = gain_experience(operator, "
+                "data, selected=False)"
             )
-        return float(self.errors[rank - 1])
+        return _exceeded_by_few(self.ratios, coverage)
 
     def is_of(self, symmetry: object | None) -> bool:
         """Whether the errors are those of predictions by this symmetry, or by none."""
@@ -83,6 +86,20 @@ class Experience:
 
     def tensors(self) -> dict[str, Tensor]:
         return {item.name: getattr(self, item.name) for item in fields(self)}
+
+
+def _exceeded_by_few(ascending: Tensor, coverage: float) -> float:
+    """What a number drawn as these were exceeds with probability 1 - coverage at most."""
+    count = len(ascending)
+    if not isinstance(coverage, int | float) or not 0 < coverage < 1:
+        raise SpecError(f"coverage is the part of all samples that keep the bound, in (0, 1); got {coverage}")
+    rank = math.ceil((count + 1) * coverage - 1e-9)
+    if rank > count:
+        raise SpecError(
+            f"{count} validation samples bound the error of {count / (count + 1):.3g} of all samples at most; got "
+            f"coverage {coverage}; ask for less, or train with more validation samples"
+        )
+    return float(ascending[rank - 1])
 
 
 def saved_experience(tensors: dict[str, Tensor], where: object) -> Experience:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,10 +111,14 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
     return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
 
 
-def kept_bound(surrogate: Surrogate, scores: Scores, coverage: float = COVERAGE) -> dict[str, float]:
+def kept_bound(
+    surrogate: Surrogate, scores: Scores, spreads: Tensor | None = None, coverage: float = COVERAGE
+) -> dict[str, Any]:
     """The error that so many samples should not exceed, by those of validation, and the part of these that do not.
 
-    Empty where the operator knows of too few validation samples, or of other predictions than it makes now.
+    With the relative spreads of their predictions also those that each should not, as ``each``, with the correlation of
+    the logarithms of spreads and errors. Empty where the operator knows of too few validation samples, or of other
+    predictions than it makes now.
     """
     known = surrogate.experience
     if known is None or len(known.errors) < LEAST_KNOWN or not known.is_of(surrogate.symmetry):
@@ -123,7 +128,19 @@ def kept_bound(surrogate: Surrogate, scores: Scores, coverage: float = COVERAGE)
         return {}
     counts = {"validation_samples": len(known.errors), "test_samples": len(scores.rel_l2)}
     kept = float((scores.rel_l2 <= bound).double().mean())
-    return {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(known.selected)}
+    found = {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(known.selected)}
+    if spreads is None or len(known.ratios) == 0 or (factor := known.spread_bound(coverage)) >= UNBOUNDED:
+        return found
+    each = factor * spreads
+    share = float((scores.rel_l2 <= each).double().mean())
+    middle = {"lowest": float(each.min()), "median": float(each.median()), "highest": float(each.max())}
+    return found | {"each": {"kept": share, "spreads": factor, **middle, "correlation": _in_logs(each, scores.rel_l2)}}
+
+
+def _in_logs(a: Tensor, b: Tensor) -> float | None:
+    """Correlation of the logarithms of positive numbers; None where it has no value."""
+    found = float(torch.corrcoef(torch.stack((a, b)).log())[0, 1]) if len(a) > 1 else math.nan
+    return found if math.isfinite(found) else None
 
 
 def evaluate(surrogate: Surrogate | object, split: Split | Sequence[Any], batch_size: int = 32) -> dict[str, float]:

@@ -69,7 +69,7 @@ def plain_backward(
 ) -> tuple[Tensor | None, ...]:
     """Gradients of `formula`, where gradients are enabled as functions that can be differentiated again.
 
-    Inputs are given to it under another name each: what one of them was made of, maybe another one, is not its business.
+    It is given every input under another name: what one was made of, maybe of another one, is not its business.
     """
     again = torch.is_grad_enabled()
     with torch.enable_grad():

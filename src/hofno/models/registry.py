@@ -18,6 +18,7 @@ from hofno.geometry import Geometry, Sphere, Surface, kind_of
 from hofno.layers.filters import SpectralFilter
 from hofno.models.deeponet import DeepONet, PointDeepONet
 from hofno.models.dsfno import DSFNO
+from hofno.models.ensemble import Ensemble
 from hofno.models.erwin import Erwin
 from hofno.models.factformer import FactFormer
 from hofno.models.ffno import FFNO
@@ -110,6 +111,9 @@ GEOMETRIES: dict[str, tuple[str, ...]] = {
     "deeponet": ("grid", "mesh"),
     "deeponet_points": ("points",),
 }
+ENSEMBLE = "ensemble"
+"""Name of several networks as one in saved folders; no spec has it."""
+
 WHERE = {
     "grid": "on a grid",
     "mesh": "on a mesh",
@@ -130,6 +134,8 @@ def model_class(name: str) -> type[nn.Module]:
 
 def model_name(model: nn.Module) -> str:
     """The registered name of a model's class."""
+    if isinstance(model, Ensemble):
+        return ENSEMBLE
     for name, known in MODELS.items():
         if type(model) is known:
             return name
@@ -155,8 +161,22 @@ def place(model: nn.Module, geometry: Geometry, *, filled: bool = True) -> None:
     With filled=False there is only room for what is computed of the surface: that of a trained model comes with its
     weights, and shapes need none.
     """
-    if isinstance(geometry, Surface) and isinstance(model, HONORM):
-        (model.place if filled else model.reserve)(geometry)
+    for network in networks_of(model):
+        if isinstance(geometry, Surface) and isinstance(network, HONORM):
+            (network.place if filled else network.reserve)(geometry)
+
+
+def networks_of(model: nn.Module) -> list[nn.Module]:
+    """Those whose mean it is, or itself alone."""
+    return list(model.members) if isinstance(model, Ensemble) else [model]
+
+
+def arguments_of_model(model: nn.Module) -> dict[str, Any]:
+    """What `build` takes to build a model again, as plain values."""
+    if isinstance(model, Ensemble):
+        members = [{"model": model_name(one), "arguments": arguments_of_model(one)} for one in model.members]
+        return {"members": members}
+    return getattr(model, "config")  # noqa: B009
 
 
 def check_geometry(name: str, geometry: Geometry) -> None:
@@ -188,6 +208,8 @@ def arguments_of(name: str) -> frozenset[str]:
 
 def build(name: str, arguments: dict[str, Any]) -> nn.Module:
     """Build a model from plain values, checking names and types first."""
+    if name == ENSEMBLE:
+        return Ensemble([build(member["model"], member["arguments"]) for member in arguments["members"]])
     return model_class(name)(**check_arguments(name, arguments))
 
 

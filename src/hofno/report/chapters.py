@@ -211,7 +211,11 @@ def expectations(page: Page, runs: Sequence[Mapping[str, Any]]) -> None:
     coverage = runs[0]["bound"]["coverage"]
     fewest = [min(run["bound"][key] for run in runs) for key in ("validation_samples", "test_samples")]
     scatter = math.sqrt(coverage * (1 - coverage) * sum(1 / count for count in fewest))
-    page.table(["model", "seed", f"bound for {coverage:.0%}", "test samples within", "validation samples"], cells)
+    header = ["model", "seed", f"bound for {coverage:.0%}", "test samples within", "validation samples"]
+    if own := any("each" in run["bound"] for run in runs):
+        header += ["bounds of single samples", "within their own", "correlation"]
+        cells = [row + _bounds_of_each(run["bound"].get("each")) for row, run in zip(cells, runs, strict=True)]
+    page.table(header, cells)
     chosen = " Weights were chosen by the same samples, so that it is exceeded a little more often."
     page.text(
         f"The bound is the relative L2 error that {coverage:.0%} of samples should not exceed, by the errors of the "
@@ -220,7 +224,17 @@ def expectations(page: Page, runs: Sequence[Mapping[str, Any]]) -> None:
         f"{chosen * any(run['bound']['selected'] for run in runs)} It holds for inputs drawn as these were: "
         "`load(RUN).error_bound(0.9)` gives it, `load(RUN).strangeness(x)` says which inputs are unlike those of "
         "training."
+        + " Where a prediction is the mean of several, how far these lie apart gives each sample a bound of its own, "
+        "lowest to highest, with the same guarantee: `load(RUN).error_bound(0.9, x)`. The correlation is that of the "
+        "logarithms of spreads and errors." * own
     )
+
+
+def _bounds_of_each(each: Mapping[str, Any] | None) -> list[str]:
+    if each is None:
+        return ["-", "-", "-"]
+    correlation = "-" if each["correlation"] is None else f"{each['correlation']:.2f}"
+    return [f"{number(each['lowest'])} to {number(each['highest'])}", f"{each['kept']:.0%}", correlation]
 
 
 def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: float) -> None:

@@ -15,6 +15,7 @@ from hofno.data.ondisk import ranges
 from hofno.data.rounding import CONSTANT
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
+from hofno.evaluation.spread import has_spread, spreads
 from hofno.surrogate import Surrogate
 from hofno.train.tasks import windows
 
@@ -37,17 +38,24 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
         for split in (data.train, data.valid)
     )
     centre, whitening = whitened(numbers, len(mean))
-    facts = (data.valid.together, selected, surrogate.symmetry is not None)
+    ratios = errors / spreads(surrogate, data.valid).cpu() if has_spread(surrogate) else torch.zeros(0).double()
+    facts = {"together": data.valid.together, "selected": selected, "symmetric": surrogate.symmetry is not None}
     return Experience(
-        torch.where(errors < UNBOUNDED, errors, math.inf).sort().values,
+        _bounded(errors).sort().values,
         distance(seen, centre, whitening).sort().values,
         mean,
         deviation,
         centre,
         whitening,
         cells,
-        *(torch.tensor(float(fact), dtype=torch.float64) for fact in facts),
+        **{name: torch.tensor(float(fact), dtype=torch.float64) for name, fact in facts.items()},
+        ratios=_bounded(ratios).sort().values,
     )
+
+
+def _bounded(errors: Tensor) -> Tensor:
+    """Infinite where an error is no number, or too large for one."""
+    return torch.where(errors < UNBOUNDED, errors, math.inf)
 
 
 def _looked_at(split: Split, rollout: Rollout | None) -> Iterator[tuple[Tensor, Tensor | None, Tensor | None]]:
