@@ -44,12 +44,16 @@ Field = TypeVar("Field", np.ndarray, Tensor)
 EXPERIENCE = "experience.safetensors"
 
 
-def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Tensor:
-    """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32."""
+def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int, fixed: int = 0) -> Tensor:
+    """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32.
+
+    The last `fixed` channels of what it is given are no frames, and stay as they are.
+    """
     predicted: list[Tensor] = []
+    end = state.shape[1] - fixed
     for _ in range(steps):
         predicted.append(model(state).float())  # (b, fields, *grid)
-        state = torch.cat((state[:, predicted[-1].shape[1] :], predicted[-1]), 1)
+        state = torch.cat((state[:, predicted[-1].shape[1] : end], predicted[-1], state[:, end:]), 1)
     return torch.cat(predicted, 1)
 
 
@@ -99,6 +103,7 @@ class Surrogate:
         coords: Field | None = None,
         *,
         mask: Field | None = None,
+        fixed: Field | None = None,
         batch_size: int = 32,
         steps: int | None = None,
     ) -> Field:
@@ -111,12 +116,14 @@ class Surrogate:
         With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
         `steps` is the horizon of training unless given, and may go beyond it. Frames of several fields are that many
         channels each, one frame after the other; given as (n, history, fields, *grid), they come back in that form.
+        Where the model was trained with fixed fields, these are appended to x as `fixed` (n, c, *grid), or (c, *grid)
+        for all samples, unless x holds them.
         """
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
         check_batch_size(batch_size)
-        asked = self._given(x, coords, mask)
+        asked = self.asked(x, coords, mask, fixed)
         predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
         return asked.result(predicted, self.targets.mean.shape[0])
 
@@ -137,14 +144,16 @@ class Surrogate:
             )
         return known.error_bound(coverage)
 
-    def strangeness(self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None) -> Any:
+    def strangeness(
+        self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None, fixed: Field | None = None
+    ) -> Any:
         """How far inputs are from those of training, (n,), or one number for one sample; arguments as in `predict`.
 
         1 is the farthest that a validation input was; well above, the input is of another kind (other units, size, on
         grids smoothness too) than what the errors were measured on, and its own may be far larger. That it is small
         proves nothing: a few numbers of each channel are looked at, not the fields themselves.
         """
-        asked = self._given(x, coords, mask)
+        asked = self.asked(x, coords, mask, fixed)
         return asked.numbers(self._experienced().strangeness(asked.fields, asked.coords, asked.inside))
 
     def _experienced(self) -> Experience:
@@ -156,8 +165,9 @@ class Surrogate:
             )
         return self.experience
 
-    def _given(self, x: Any, coords: Any, mask: Any) -> Given:
-        return given(x, coords, mask, self.grid, self.inputs.mean.shape[0], self.rollout)
+    def asked(self, x: Any, coords: Any = None, mask: Any = None, fixed: Any = None) -> Given:
+        """Raw inputs as `predict` takes them, checked, as one batch."""
+        return given(x, coords, mask, fixed, self.grid, self.inputs.mean.shape[0], self.rollout)
 
     @torch.no_grad()
     @convolutions_like_products()
@@ -178,7 +188,7 @@ class Surrogate:
             views = None
             if self.symmetry is not None:
                 self._check_symmetry(self.symmetry, x)
-                views = Views(self.symmetry, x.shape[2:], device, in_time=self.rollout is not None)
+                views = Views(self.symmetry, x.shape[2:], device, self.rollout)
             parts = []
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
@@ -187,7 +197,8 @@ class Surrogate:
                 if self.rollout is None:
                     predicted = apply(x[rows].to(device))
                 else:
-                    predicted = roll_out(apply, x[rows].to(device), steps or self.rollout.horizon)
+                    count, fixed = steps or self.rollout.horizon, self.rollout.fixed
+                    predicted = roll_out(apply, x[rows].to(device), count, fixed)
                 predicted = predicted if inside is None else predicted.masked_fill(~inside[:, None], 0.0)
                 parts.append(predicted.cpu())
             return torch.cat(parts)
@@ -198,7 +209,7 @@ class Surrogate:
         """Refuse motions that the places of x, perhaps a finer grid, or the channels do not have."""
         grid, inputs = self.grid, self.inputs.mean.shape[0]
         symmetry.check_places(grid if isinstance(grid, Points) else replace(grid, shape=tuple(x.shape[2:])))
-        inputs = 0 if self.rollout is not None else inputs  # frames move as targets do
+        inputs = inputs if self.rollout is None else self.rollout.fixed  # frames move as targets do
         symmetry.check_channels(inputs, self.targets.mean.shape[0], grid.dim if isinstance(grid, Points) else 0)
 
     def applied(

@@ -223,7 +223,9 @@ def _precision(spec: Spec, device: torch.device) -> str:
 def _rollout(rollout: Rollout, spec: Spec) -> str:
     taught = "true frames" if spec.train.forcing == "teacher" else "predicted frames"
     given = "one frame" if rollout.history == 1 else f"{rollout.history} frames"
-    return f"{given} to the next, {rollout.horizon} times; learnt from {taught} in batches of {spec.train.batch_of}"
+    fixed = f" with {rollout.fixed} fixed field{'s' * (rollout.fixed > 1)}" if rollout.fixed else ""
+    learnt = f"learnt from {taught} in batches of {spec.train.batch_of}"
+    return f"{given}{fixed} to the next, {rollout.horizon} times; {learnt}"
 
 
 def _study(spec: Spec) -> str:

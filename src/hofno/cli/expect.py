@@ -18,12 +18,14 @@ STRANGE = 1.5
 NAMED = 5
 
 
-def what_to_expect(operator: Surrogate, x: Any, coords: Any, mask: Any = None, *, steps: int | None) -> list[str]:
+def what_to_expect(
+    operator: Surrogate, x: Any, coords: Any, mask: Any = None, fixed: Any = None, *, steps: int | None
+) -> list[str]:
     """Lines on the error of predictions from these inputs; none where the operator knows nothing of its errors."""
     known = operator.experience
     if known is None:
         return []
-    strange = np.atleast_1d(operator.strangeness(x, coords, mask=mask))
+    strange = np.atleast_1d(operator.strangeness(x, coords, mask=mask, fixed=fixed))
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
     if len(wrong) < len(strange):
         lines.append(_bound(operator, known, tuple(np.shape(coords if x is None else x)), steps))

@@ -119,6 +119,10 @@ def predict(
     mask: Annotated[
         Path | None, typer.Option(metavar="FILE.npy", help="Which points are there (n, N), where samples have fewer.")
     ] = None,
+    fixed: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npy", help="Fields (n, c, *grid) that do not change in time, for a model in time."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output file if it is there.")] = False,
     steps: Annotated[
         int | None,
@@ -141,15 +145,15 @@ def predict(
     if stages.runs_of_study(run):
         raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
     values = read_npy(source)
-    places, inside = (None if file is None else read_npy(file) for file in (coords, mask))
+    places, inside, kept = (None if file is None else read_npy(file) for file in (coords, mask, fixed))
     operator = load(run, "auto")
     asked = (values, places)
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
         asked = (None, values)
-    predicted = operator.predict(*asked, mask=inside, steps=steps)
+    predicted = operator.predict(*asked, mask=inside, fixed=kept, steps=steps)
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
-    for line in what_to_expect(operator, *asked, inside, steps=steps):
+    for line in what_to_expect(operator, *asked, inside, kept, steps=steps):
         typer.echo(line)
 
 
