@@ -106,8 +106,8 @@ def check_channels(spec: Spec, surrogate: Surrogate) -> None:
     found, fixed = made.channels, 0 if surrogate.rollout is None else surrogate.rollout.fixed
     if (*found, made.fixed_fields) != (*expected, fixed):
         raise ShapeError(
-            f"the run takes {expected[0]} input channels, {fixed} of them fixed, and predicts {expected[1]}; these data "
-            f"have {found[0]}, {made.fixed_fields} and {found[1]}; leave out the --set that changes them"
+            f"the run takes {expected[0]} input channels, {fixed} of them fixed, and predicts {expected[1]}; these "
+            f"data have {found[0]}, {made.fixed_fields} and {found[1]}; leave out the --set that changes them"
         )
     geometry = made.grid_geometry
     if isinstance(surrogate.grid, Surface) and geometry != surrogate.grid:

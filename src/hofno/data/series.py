@@ -16,7 +16,7 @@ from hofno.data.values import as_float32
 from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.symmetry import Symmetry
-from hofno.problems.trajectories import split_frames
+from hofno.problems.trajectories import misfit_of_fixed, split_frames
 from hofno.spec import check_seed
 
 FEW, SHORTER = 8, 3
@@ -113,20 +113,16 @@ def from_trajectories(
 
 def _array(values: object, name: str) -> np.ndarray:
     """Float32 numbers; those of a file that is mapped stay there."""
-    mapped = isinstance(values, np.memmap) and values.dtype == np.float32
-    return values if mapped else as_float32(values, name).numpy()
+    if isinstance(values, np.memmap) and values.dtype == np.float32:
+        return values
+    return as_float32(values, name).numpy()
 
 
 def _checked_fixed(fixed: object, samples: int, grid: Grid) -> np.ndarray:
     """Fields that do not change in time, one set for each trajectory, on its grid."""
     kept = _array(fixed, "fixed")
-    if kept.ndim < 3 or (kept.shape[0], *kept.shape[2:]) != (samples, *grid.shape) or kept.shape[1] == 0:
-        expected = ", ".join(map(str, (samples, "fields", *grid.shape)))
-        hint = "; a single field needs its axis: fixed[:, None]" if kept.shape == (samples, *grid.shape) else ""
-        raise DataError(
-            f"fixed must be ({expected}), fields of each trajectory on the grid of frames; got shape {kept.shape}"
-            f"{hint or '; give one set of fields for each trajectory'}"
-        )
+    if wrong := misfit_of_fixed(kept.shape, samples, grid.shape):
+        raise DataError(wrong)
     refuse_not_finite(values_of(kept), "fixed")
     return kept
 

@@ -24,6 +24,7 @@ from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 from hofno.problems.base import InTime, OneSet, Origin, Problem
 from hofno.problems.npyfile import open_npy
+from hofno.problems.trajectories import misfit_of_fixed
 
 CARD = """Data of your own, read from NumPy files (`numpy.save`), in physical units.
 
@@ -186,20 +187,11 @@ class OwnTrajectories(Own, InTime):
                 f"history <= start and start + horizon <= times are needed; {self.frames} holds {times} frames; got "
                 f"history={self.history}, start={first}, horizon={steps}; lower one of them"
             )
-        if self.fixed:
-            self._check_fixed()
+        if self.fixed and (wrong := misfit_of_fixed(self.fixed_shape, self.shape[0], self.grid_geometry.shape)):
+            raise ValueError(f"{self.fixed}: {wrong}")
         object.__setattr__(self, "start", first)
         object.__setattr__(self, "horizon", steps)
         return self._split(self.shape[0], self.frames)
-
-    def _check_fixed(self) -> None:
-        found, grid = self.fixed_shape, self.shape[self._before :]
-        if len(found) < 3 or (found[0], *found[2:]) != (self.shape[0], *grid) or found[1] == 0:
-            expected = ", ".join(map(str, (self.shape[0], "channels", *grid)))
-            raise ValueError(
-                f"fixed must be ({expected}), fields of each trajectory on the grid of frames; {self.fixed} holds "
-                f"{found}; a single one needs its axis: fixed[:, None]"
-            )
 
     @property
     def sources(self) -> dict[str, str]:

@@ -167,7 +167,7 @@ def _fit(u: Values, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
 
 
 def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]:
-    """Of inputs and of targets. A field of a trajectory has one mean and deviation in all frames; so have fixed ones."""
+    """Of inputs and of targets. A field of a trajectory has one mean and deviation in all frames; fixed ones too."""
     split, same = data.train.parts, ChannelNormaliser.identity
     if data.rollout is None:
         inputs = _fit(split.x, spec, split.mask) if spec.normalise_inputs else same(split.x.shape[1])
