@@ -23,7 +23,7 @@ from hofno.evaluation import score_rollout
 from hofno.evaluation.rollout import one_step
 from hofno.geometry import Grid
 from hofno.problems.base import Rollout
-from hofno.problems.symmetry import Channels, mirror
+from hofno.problems.symmetry import Channels, Motion, Symmetry, mirror
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
 from hofno.train.loop import Interrupted
@@ -283,6 +283,16 @@ def test_augmented_samples_are_moved_as_one(way: dict[str, Any]) -> None:
     assert min(counts) > 0
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_a_sign_of_all_is_taken_back_where_inputs_say_so(way: dict[str, Any]) -> None:
+    """Heat is linear: frames may change their sign, and the coefficient stays."""
+    kept = Motion(sign=-1, inputs=Channels(signs=(-1, -1)))
+    data = rods(symmetry=Symmetry(motions=(Motion(), kept)))
+    trained, x = run(data, augment=True, symmetric=True, **way), data.test.x
+    here, there = (trained.predict(sign * x[:, :2], fixed=x[:, 2:], steps=4) for sign in (1, -1))
+    torch.testing.assert_close(there, -here, rtol=1e-4, atol=1e-4)
+
+
 def test_coarser_grids_too() -> None:
     data = rods()
     trained = run(data, coarser=(2,))
@@ -387,6 +397,7 @@ def test_a_residual_of_other_channels_is_refused(arguments: dict[str, Any], mess
 
 BAD = heat()[1].copy()
 BAD[2, 0, 1] = np.nan
+TURNED = Symmetry(motions=(Motion(), Motion(sign=-1)))
 
 
 @pytest.mark.parametrize(
@@ -399,6 +410,7 @@ BAD[2, 0, 1] = np.nan
         (heat()[1][..., None], {}, r"got shape \(16, 2, 16, 1\)"),
         (BAD, {}, "fixed holds 1 values that are NaN or infinite, .* first in sample 2"),
         ("fixed.npy", {}, "fixed is an array or a tensor"),
+        (None, {"symmetry": TURNED}, "a motion with sign=-1 turns fixed fields too"),
         (None, {"symmetry": mirror(0, axes=1, inputs=Channels(signs=(1, -1, 1)))}, "3 signs of inputs .* have 2"),
     ],
 )

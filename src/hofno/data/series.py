@@ -83,7 +83,12 @@ def from_trajectories(
         )
     grid, count = Grid(shape=whole.shape[before:], periodic=periodic), whole.shape[2] if fields else 1
     kept = None if fixed is None else _checked_fixed(fixed, samples, grid)
-    check_symmetry(symmetry, grid, inputs=0 if kept is None else kept.shape[1], targets=count)
+    found = check_symmetry(symmetry, grid, inputs=0 if kept is None else kept.shape[1], targets=count)
+    if found is not None and kept is not None and any(m.sign < 0 and not m.inputs.signs for m in found.motions):
+        raise DataError(
+            "a motion with sign=-1 turns fixed fields too; say what becomes of each: inputs=Channels(signs=..), -1 for "
+            "those that keep their sign"
+        )
     refuse_not_finite(values_of(whole), "frames")
     train, valid, test = sample_counts(split, samples)
     if not fields and len(grid.shape) > 1 and grid.shape[0] < min(FEW, 1 + min(grid.shape[1:]) // SHORTER):
@@ -101,9 +106,9 @@ def from_trajectories(
     rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
     rollout = Rollout(history, steps, count, 0 if kept is None else kept.shape[1])
     flat = whole.reshape(samples, times * count, *grid.shape)
-    found = split_frames(flat, *rows, rollout, first)
+    cut = split_frames(flat, *rows, rollout, first)
     stamp = {"origin": "user", "samples": [train, valid, test], "shuffle_seed": seed, "start": first}
-    data = trajectory_dataset(found, grid, rollout, "user", stamp, "", symmetry)
+    data = trajectory_dataset(cut, grid, rollout, "user", stamp, "", symmetry)
     if kept is None:
         return data
     splits = (data.train, data.valid, data.test)
