@@ -239,7 +239,8 @@ class Surrogate:
             "versions": versions(),
         }
         if self.rollout is not None:
-            description["rollout"] = asdict(self.rollout)
+            told = asdict(self.rollout)
+            description["rollout"] = {key: value for key, value in told.items() if key != "fixed" or value}
         if self.symmetry is not None:
             description["symmetry"] = describe_symmetry(self.symmetry)
         weights = {key: value.detach() for key, value in self.model.state_dict().items()}

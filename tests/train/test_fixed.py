@@ -15,7 +15,7 @@ from test_train_resume import stop_after
 from torch import Tensor, nn
 
 import hofno
-from hofno import FNO, Dataset, Run, Surrogate, fit, from_trajectories, load, storage
+from hofno import FNO, Dataset, Run, Surrogate, fit, from_trajectories, load
 from hofno.data import ondisk
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import DataError, ShapeError, SpecError
@@ -325,16 +325,13 @@ def test_saved_and_loaded(trained: Run, tmp_path: Path) -> None:
     assert (again.strangeness(frames[:, :2], fixed=100 * fixed) > 3 * told).all()
 
 
-def test_models_from_before_are_loaded(tmp_path: Path) -> None:
+def test_a_model_without_them_is_saved_as_before(tmp_path: Path) -> None:
     data = from_trajectories(heat()[0], history=2, split=(10, 4, 2))
     surrogate = run(data, epochs=1).surrogate
-    files = surrogate.files()
-    description = json.loads(files["model.json"])
+    description = json.loads(surrogate.files()["model.json"])
     assert "fixed" not in description["arguments"]
-    del description["rollout"]["fixed"]
-    storage.save_folder(
-        tmp_path / "old", {**files, "model.json": json.dumps(description).encode()}, {"kind": "model"}, overwrite=False
-    )
+    assert description["rollout"] == {"history": 2, "horizon": 4, "fields": 1}
+    surrogate.save(tmp_path / "old")
     assert load(tmp_path / "old").rollout == Rollout(2, 4)
     assert load(tmp_path / "old").predict(data.test.x).equal(surrogate.predict(data.test.x))
 
