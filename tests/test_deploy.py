@@ -19,7 +19,7 @@ from hofno.data.normalise import ChannelNormaliser
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Grid, Mesh, Points, Sphere
-from hofno.problems.symmetry import square
+from hofno.problems.symmetry import mirror, square
 from hofno.surrogate import Surrogate
 from hofno.transforms import fourier
 from triangulated import torus
@@ -74,6 +74,19 @@ def test_raw_fields_to_raw_fields_for_any_number_of_samples(tmp_path: Path, form
         found, expected = RUN[form](tmp_path / f"a{form}", x=x), operator.predict(x)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
         assert found.mean() > 2, "in physical units"
+
+
+@pytest.mark.parametrize("form", deploy.FORMS)
+def test_fixed_fields_of_a_rollout(tmp_path: Path, form: str) -> None:
+    torch.manual_seed(0)
+    model = hofno.HOFNO(3, 1, (3, 3), width=4, depth=1, residual=True, fixed=1)
+    rollout = hofno.Rollout(history=2, horizon=4, fixed=1)
+    operator = Surrogate(model, statistics(3), statistics(1), Grid(shape=(12, 12)), rollout=rollout, symmetry=mirror(0))
+    frames, fixed = (5.0 + 3.0 * torch.randn(2, c, 12, 12) for c in (2, 1))
+    expected = operator.predict(frames, fixed=fixed, steps=3)
+    hofno.export(operator, tmp_path / f"three{form}", steps=3)
+    found = RUN[form](tmp_path / f"three{form}", x=torch.cat((frames, fixed), 1))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("form", deploy.FORMS)

@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from hofno import FNO, HOFNO, Surrogate, load, storage
+from hofno.data.device import find_device
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import CheckpointError, DataError, ShapeError, SpecError
 from hofno.geometry import Grid, Mesh
-from hofno.surrogate import find_device, load_weights
+from hofno.saved import load_weights
 
 
 @pytest.fixture

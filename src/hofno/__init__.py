@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from hofno.evaluation import evaluate
     from hofno.layers import HigherOrderSpectralConv
     from hofno.models import FNO, HOFNO, HONORM, HOSFNO, NORM, SFNO, GeoFNO, PointHO, parameter_counts
+    from hofno.saved import load
     from hofno.surface import Surface
-    from hofno.surrogate import Surrogate, load
+    from hofno.surrogate import Surrogate
     from hofno.train import Run, combine, fit
 
 __version__ = "0.1.0"
@@ -53,7 +54,7 @@ _HOMES = {
     "from_arrays": "hofno.data",
     "from_trajectories": "hofno.data",
     "generate": "hofno.data",
-    "load": "hofno.surrogate",
+    "load": "hofno.saved",
     "models": "hofno.models",
     "parameter_counts": "hofno.models",
     "read": "hofno.data",

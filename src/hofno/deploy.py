@@ -3,9 +3,10 @@
     FILE.onnx    for ONNX Runtime and what else reads ONNX; needs the extra `export`
     FILE.pt2     for PyTorch alone: torch.export.load(FILE).module()
 
-Inputs are those of `Surrogate.predict`: x (n, c, *grid), on a mesh with its coordinates among the channels; at points x
-(n, c, N) and coords (n, d, N), of which x is left out where places are the only input. The number of samples is free
-unless it is given, the grid is not. What was written is run once more and compared with the operator before it counts.
+Inputs are those of `Surrogate.predict`: x (n, c, *grid), on a mesh with its coordinates among the channels and in time
+with fixed fields after the frames; at points x (n, c, N) and coords (n, d, N), of which x is left out where places are
+the only input. The number of samples is free unless it is given, the grid is not. What was written is run once more and
+compared with the operator before it counts.
 """
 
 from __future__ import annotations
@@ -49,12 +50,11 @@ class Deployed(nn.Module):
         self.model, self.steps, self.operator = surrogate.model, steps, surrogate
         self.views: Views | None = None
         if surrogate.symmetry is not None:
-            in_time = surrogate.rollout is not None
-            self.views = Views(surrogate.symmetry, shape, torch.device("cpu"), in_time=in_time)
+            self.views = Views(surrogate.symmetry, shape, torch.device("cpu"), surrogate.rollout)
 
     def predicted(self, x: Tensor, coords: Tensor | None) -> Tensor:
-        apply = self.operator.applied(self.views, coords)
-        return apply(x) if self.operator.rollout is None else roll_out(apply, x, self.steps)
+        apply, rollout = self.operator.applied(self.views, coords), self.operator.rollout
+        return apply(x) if rollout is None else roll_out(apply, x, self.steps, rollout.fixed)
 
 
 class OnGrid(Deployed):

@@ -28,6 +28,7 @@ from torch import nn
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
+from hofno.data.device import find_device
 from hofno.data.files import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
@@ -42,6 +43,7 @@ from hofno.models.registry import (
     build,
     check_arguments,
     check_axes,
+    check_fixed,
     check_geometry,
     check_nodes,
     parameter_counts,
@@ -49,10 +51,11 @@ from hofno.models.registry import (
 )
 from hofno.problems.base import Problem, Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
+from hofno.saved import load, resume_command
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
-from hofno.surrogate import Surrogate, find_device, load, resume_command
+from hofno.surrogate import Surrogate
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
@@ -85,6 +88,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
         build(spec.model.name, arguments)
         single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})
     check_nodes(single, geometry)
+    check_fixed(single, made.fixed_fields)
     place(single, geometry, filled=False)
     check_optimiser(single, spec.train.optimiser)
     with torch.no_grad():
@@ -101,13 +105,14 @@ def sample_shapes(made: Problem) -> list[tuple[int, ...]]:
 def check_channels(spec: Spec, surrogate: Surrogate) -> None:
     """Fail before data are made for a trained operator that does not take them."""
     expected = (surrogate.inputs.mean.shape[0], surrogate.targets.mean.shape[0])
-    found = problem(spec.data.problem, spec.data.parameters).channels
-    if found != expected:
+    made = problem(spec.data.problem, spec.data.parameters)
+    found, fixed = made.channels, 0 if surrogate.rollout is None else surrogate.rollout.fixed
+    if (*found, made.fixed_fields) != (*expected, fixed):
         raise ShapeError(
-            f"the run takes {expected[0]} input channels and predicts {expected[1]}, these data have {found[0]} and "
-            f"{found[1]}; leave out the --set that changes them"
+            f"the run takes {expected[0]} input channels, {fixed} of them fixed, and predicts {expected[1]}; these "
+            f"data have {found[0]}, {made.fixed_fields} and {found[1]}; leave out the --set that changes them"
         )
-    geometry = problem(spec.data.problem, spec.data.parameters).grid_geometry
+    geometry = made.grid_geometry
     if isinstance(surrogate.grid, Surface) and geometry != surrogate.grid:
         raise ShapeError(
             f"the run belongs to the triangulation it was trained on, {surrogate.grid}; these data are on {geometry}; "

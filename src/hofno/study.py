@@ -22,7 +22,7 @@ import torch
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
-from hofno.data.device import gpus_to_share
+from hofno.data.device import find_device, gpus_to_share
 from hofno.data.store import generate, store_folder
 from hofno.errors import DivergedError, HofnoError, SpecError
 from hofno.problems.registry import problem
@@ -36,7 +36,6 @@ from hofno.stages import (
     train_run,
 )
 from hofno.study_results import SCHEMA, check_results
-from hofno.surrogate import find_device
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import device_name
 from hofno.versions import versions

@@ -29,11 +29,11 @@ from hofno.report.page import Page, check_page_folder, is_page_folder
 from hofno.report.paper import POISSON_TITLES
 from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
+from hofno.saved import load
 from hofno.spec import Spec
 from hofno.stages import make_data, read_history
 from hofno.storage.files import is_temporary
 from hofno.study import member_folder, name_of
-from hofno.surrogate import load
 
 SHOWN_AT_MOST = 6
 FILMED_AT_MOST = 3

@@ -12,7 +12,6 @@ Saved, it is a folder:
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,31 +25,32 @@ from torch import Tensor, nn
 
 from hofno import storage
 from hofno.data.dataset import Dataset, Rollout
-from hofno.data.device import find_device
-from hofno.data.experience import Experience, saved_experience
+from hofno.data.experience import Experience
 from hofno.data.given import Given, given
-from hofno.data.normalise import ChannelNormaliser, Normaliser, saved_normaliser
+from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.spread import mean_and_deviation, relative_spread
 from hofno.data.views import Views
-from hofno.errors import CheckpointError, ShapeError, SpecError
-from hofno.geometry import Geometry, Points, describe_geometry, kind_of, read_geometry
+from hofno.errors import ShapeError, SpecError
+from hofno.geometry import Geometry, Points, describe_geometry, kind_of
 from hofno.layers.precision import convolutions_like_products
-from hofno.models.registry import arguments_of_model, build, model_name, networks_of, parameter_counts, place
-from hofno.problems.symmetry import Symmetry, describe_symmetry, read_symmetry
+from hofno.models.registry import arguments_of_model, model_name, networks_of, parameter_counts
+from hofno.problems.symmetry import Symmetry, describe_symmetry
 from hofno.versions import versions
-
-__all__ = ["Surrogate", "find_device", "load", "load_weights", "roll_out"]
 
 Field = TypeVar("Field", np.ndarray, Tensor)
 EXPERIENCE = "experience.safetensors"
 
 
-def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int) -> Tensor:
-    """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32."""
+def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int, fixed: int = 0) -> Tensor:
+    """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32.
+
+    The last `fixed` channels of what it is given are no frames, and stay as they are.
+    """
     predicted: list[Tensor] = []
+    end = state.shape[1] - fixed
     for _ in range(steps):
         predicted.append(model(state).float())  # (b, fields, *grid)
-        state = torch.cat((state[:, predicted[-1].shape[1] :], predicted[-1]), 1)
+        state = torch.cat((state[:, predicted[-1].shape[1] : end], predicted[-1], state[:, end:]), 1)
     return torch.cat(predicted, 1)
 
 
@@ -100,6 +100,7 @@ class Surrogate:
         coords: Field | None = None,
         *,
         mask: Field | None = None,
+        fixed: Field | None = None,
         batch_size: int = 32,
         steps: int | None = None,
     ) -> Field:
@@ -112,12 +113,14 @@ class Surrogate:
         With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
         `steps` is the horizon of training unless given, and may go beyond it. Frames of several fields are that many
         channels each, one frame after the other; given as (n, history, fields, *grid), they come back in that form.
+        Where the model was trained with fixed fields, these are appended to x as `fixed` (n, c, *grid), or (c, *grid)
+        for all samples, unless x holds them.
         """
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
         check_batch_size(batch_size)
-        asked = self._given(x, coords, mask)
+        asked = self.asked(x, coords, mask, fixed)
         predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
         return asked.result(predicted, self.targets.mean.shape[0])
 
@@ -133,6 +136,7 @@ class Surrogate:
         coords: Field | None = None,
         *,
         mask: Field | None = None,
+        fixed: Field | None = None,
         batch_size: int = 32,
         steps: int | None = None,
     ) -> Field:
@@ -141,7 +145,7 @@ class Surrogate:
         Arguments, shapes and units are those of `predict`. It is large where the operator is not sure, and no error by
         itself: `error_bound` of the same inputs says how large errors are for such a spread.
         """
-        asked = self._given(x, coords, mask)
+        asked = self.asked(x, coords, mask, fixed)
         found = self.spread_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)[1]
         return asked.result(found.float(), self.targets.mean.shape[0])
 
@@ -171,6 +175,7 @@ class Surrogate:
         coords: Field | None = None,
         *,
         mask: Field | None = None,
+        fixed: Field | None = None,
         batch_size: int = 32,
     ) -> Any:
         """A relative L2 error that predictions exceed with probability 1 - coverage at most.
@@ -193,23 +198,31 @@ class Surrogate:
             )
         if x is None and coords is None:
             return known.error_bound(coverage)
-        asked, together = self._given(x, coords, mask), int(known.together)
+        asked = self.asked(x, coords, mask, fixed)
+        return asked.numbers(self.bounds_of(asked, coverage, batch_size))
+
+    def bounds_of(self, asked: Given, coverage: float, batch_size: int = 32) -> Tensor:
+        """A bound for each of these inputs, or of the blocks that they make, as a tensor; see `error_bound`."""
+        known = self._experienced()
+        together = int(known.together)
         if len(asked.fields) % together:
             raise ShapeError(
                 f"errors are those of blocks of {together} samples, as in training; got {len(asked.fields)}; give "
                 "whole blocks, in their order"
             )
         found = self.spread_tensor(asked.fields, batch_size, coords=asked.coords, mask=asked.inside)
-        return asked.numbers(known.spread_bound(coverage) * relative_spread(*found, together))
+        return known.spread_bound(coverage) * relative_spread(*found, together)
 
-    def strangeness(self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None) -> Any:
+    def strangeness(
+        self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None, fixed: Field | None = None
+    ) -> Any:
         """How far inputs are from those of training, (n,), or one number for one sample; arguments as in `predict`.
 
         1 is the farthest that a validation input was; well above, the input is of another kind (other units, size, on
         grids smoothness too) than what the errors were measured on, and its own may be far larger. That it is small
         proves nothing: a few numbers of each channel are looked at, not the fields themselves.
         """
-        asked = self._given(x, coords, mask)
+        asked = self.asked(x, coords, mask, fixed)
         return asked.numbers(self._experienced().strangeness(asked.fields, asked.coords, asked.inside))
 
     def _experienced(self) -> Experience:
@@ -221,8 +234,9 @@ class Surrogate:
             )
         return self.experience
 
-    def _given(self, x: Any, coords: Any, mask: Any) -> Given:
-        return given(x, coords, mask, self.grid, self.inputs.mean.shape[0], self.rollout)
+    def asked(self, x: Any, coords: Any = None, mask: Any = None, fixed: Any = None) -> Given:
+        """Raw inputs as `predict` takes them, checked, as one batch."""
+        return given(x, coords, mask, fixed, self.grid, self.inputs.mean.shape[0], self.rollout)
 
     @torch.no_grad()
     @convolutions_like_products()
@@ -243,7 +257,7 @@ class Surrogate:
             views = None
             if self.symmetry is not None:
                 self._check_symmetry(self.symmetry, x)
-                views = Views(self.symmetry, x.shape[2:], device, in_time=self.rollout is not None)
+                views = Views(self.symmetry, x.shape[2:], device, self.rollout)
             parts = []
             for start in range(0, len(x), batch_size):
                 rows = slice(start, start + batch_size)
@@ -252,7 +266,8 @@ class Surrogate:
                 if self.rollout is None:
                     predicted = apply(x[rows].to(device))
                 else:
-                    predicted = roll_out(apply, x[rows].to(device), steps or self.rollout.horizon)
+                    count, fixed = steps or self.rollout.horizon, self.rollout.fixed
+                    predicted = roll_out(apply, x[rows].to(device), count, fixed)
                 predicted = predicted if inside is None else predicted.masked_fill(~inside[:, None], 0.0)
                 parts.append(predicted.cpu())
             return torch.cat(parts)
@@ -263,7 +278,7 @@ class Surrogate:
         """Refuse motions that the places of x, perhaps a finer grid, or the channels do not have."""
         grid, inputs = self.grid, self.inputs.mean.shape[0]
         symmetry.check_places(grid if isinstance(grid, Points) else replace(grid, shape=tuple(x.shape[2:])))
-        inputs = 0 if self.rollout is not None else inputs  # frames move as targets do
+        inputs = inputs if self.rollout is None else self.rollout.fixed  # frames move as targets do
         symmetry.check_channels(inputs, self.targets.mean.shape[0], grid.dim if isinstance(grid, Points) else 0)
 
     def applied(
@@ -293,7 +308,8 @@ class Surrogate:
             "versions": versions(),
         }
         if self.rollout is not None:
-            description["rollout"] = asdict(self.rollout)
+            told = asdict(self.rollout)
+            description["rollout"] = {key: value for key, value in told.items() if key != "fixed" or value}
         if self.symmetry is not None:
             description["symmetry"] = describe_symmetry(self.symmetry)
         weights = {key: value.detach() for key, value in self.model.state_dict().items()}
@@ -327,71 +343,3 @@ def surrogate_of(operator: object, asker: str) -> Surrogate:
             "wrap a model that you trained yourself: Surrogate.around(model, data)"
         )
     return found
-
-
-def resume_command(path: Path) -> str:
-    """What goes on with a run, as a shell takes it."""
-    return f"hofno train --resume {shlex.quote(str(path))}"
-
-
-def load(path: str | Path, device: str = "cpu") -> Surrogate:
-    """Load a saved model, or the run folder it was trained in. Nothing in it is executed."""
-    path = Path(path)
-    if not path.is_dir():
-        hint = "it is a file; hofno models are folders" if path.exists() else "there is nothing there"
-        if left := storage.left_by_interrupted_save(path):
-            hint = f"{hint}, but beside it are {', '.join(map(str, left))}: rename the one you want"
-        raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
-    if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
-        raise CheckpointError(f"the run {path} has not finished; continue it with: {resume_command(path)}")
-    if not (path / "model.safetensors").exists() and (path / "checkpoints").is_dir():
-        raise CheckpointError(
-            f"the run {path} has not finished, or trained a model class of your own, which cannot be rebuilt from "
-            "files; the same hofno.fit call with resume=True goes on with it, or gives the trained run back"
-        )
-    storage.verify_folder(path)
-    description = storage.read_json(path / "model.json")
-    try:
-        model = build(description["model"], description["arguments"])
-        grid = read_geometry(description["grid"])
-        stamp = dict(description["stamp"])
-        rollout = Rollout(**description["rollout"]) if "rollout" in description else None
-        symmetry = read_symmetry(description["symmetry"]) if "symmetry" in description else None
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
-    place(model, grid, filled=False)
-    load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
-    statistics = storage.read_tensors(path / "normalisers.safetensors")
-    known = path / EXPERIENCE
-    is_known = EXPERIENCE in storage.read_manifest(path)["files"]
-    made = Surrogate(
-        model,
-        saved_normaliser(statistics, "inputs"),
-        saved_normaliser(statistics, "targets"),
-        grid,
-        stamp,
-        rollout,
-        symmetry,
-        saved_experience(storage.read_tensors(known), known) if is_known else None,
-    )
-    made.model.to(find_device(device)).eval()
-    return made
-
-
-def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:
-    """Copy weights into a model; a name or shape that does not fit is an error that names it."""
-    expected = model.state_dict()
-    for key, value in expected.items():
-        if key not in tensors:
-            raise CheckpointError(f"the weights in {path} lack {key!r}; they belong to another model")
-        if tensors[key].shape != value.shape:
-            raise CheckpointError(
-                f"{key!r} in {path} has shape {tuple(tensors[key].shape)}, the model needs {tuple(value.shape)}; "
-                "they belong to another model"
-            )
-    extra = sorted(set(tensors) - set(expected))
-    if extra:
-        raise CheckpointError(
-            f"the weights in {path} hold {extra[0]!r}, which the model has not; they belong to another model"
-        )
-    model.load_state_dict(tensors)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from typer.testing import Result
 
-from hofno.surrogate import load
+from hofno.saved import load
 
 Hofno = Callable[..., Result]
 Refused = Callable[..., str]

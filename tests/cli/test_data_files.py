@@ -259,3 +259,68 @@ def test_points_that_a_mask_fills_up_are_predicted(arrays: Path, hofno: Hofno, r
     assert (found[:, 0][known == 0] == 0).all()
     np.save(arrays / "short.npy", known[:, :5])
     assert "mask" in refused("predict", "run", "places.npy", "more.npy", "--mask", "short.npy")
+
+
+FIXED = 'problem = "trajectories"\nframes = "frames.npy"\nfixed = "fixed.npy"\nhistory = 2\nhorizon = 3'
+
+
+def test_own_trajectories_with_fixed_fields(arrays: Path, hofno: Hofno) -> None:
+    frames, fixed = np.load(arrays / "frames.npy"), drawn(20, 2, 8, 8)
+    np.save(arrays / "fixed.npy", fixed)
+    (arrays / "own.toml").write_text(SPEC.format(data=FIXED, model=ON_GRIDS))
+    shown = hofno("show", "own.toml")
+    assert "4 input and 1 target channels" in shown.stdout, shown.output
+    assert "2 frames with 2 fixed fields to the next, 3 times" in shown.stdout
+    assert "fixed field 1" in hofno("generate", "own.toml").stdout
+    result = hofno("run", "own.toml", "--out", "study")
+    assert result.exit_code == 0, result.output
+    (run,) = json.loads((arrays / "study" / "results.json").read_text())["runs"]
+    assert len(run["rollout"]["rel_l2_per_step"]) == 3
+    found = generate("trajectories", frames="frames.npy", fixed="fixed.npy", history=2, horizon=3)
+    expected = library.from_trajectories(frames, fixed, history=2, horizon=3, split=(16, 2, 2))
+    assert found.test.x.equal(expected.test.x)
+    assert found.rollout == expected.rollout == library.Rollout(2, 3, 1, 2)
+    (folder,) = (arrays / "study" / "runs").iterdir()
+    np.save(arrays / "given.npy", frames[:3, :2])
+    np.save(arrays / "kept.npy", fixed[:3])
+    told = hofno("predict", folder, "given.npy", "out.npy", "--fixed", "kept.npy", "--steps", 4)
+    assert told.exit_code == 0, told.output
+    assert "3 x 2 x 8 x 8 -> 3 x 4 x 8 x 8" in told.stdout
+    operator = library.load(folder)
+    np.testing.assert_array_equal(np.load("out.npy"), operator.predict(frames[:3, :2], fixed=fixed[:3], steps=4))
+    without = hofno("predict", folder, "given.npy", "other.npy")
+    assert without.exit_code != 0
+    assert "the last 2 are fixed fields" in without.stderr
+    again = hofno("evaluate", folder)
+    assert again.exit_code == 0, again.output
+    np.save(arrays / "one.npy", fixed[:, :1])
+    other = hofno("evaluate", folder, "--set", "data.history=3", "--set", "data.fixed=one.npy")
+    assert "takes 4 input channels, 2 of them fixed, and predicts 1; these data have 4, 1 and 1" in other.stderr
+
+
+def test_a_run_goes_on_with_its_fixed_fields_alone(arrays: Path, hofno: Hofno) -> None:
+    np.save(arrays / "fixed.npy", drawn(20, 1, 8, 8))
+    (arrays / "own.toml").write_text(SPEC.format(data=FIXED, model=ON_GRIDS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    np.save(arrays / "fixed.npy", drawn(20, 1, 8, 8) + 1)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hofno("evaluate", "run")
+    assert any("fixed.npy changed since the run was trained" in str(one.message) for one in told)
+    for name in ("model.safetensors", "manifest.json"):
+        (arrays / "run" / name).unlink()
+    refused = hofno("train", "--resume", "run")
+    assert refused.exit_code != 0
+    assert "was started with other data: train.x was" in refused.stderr
+
+
+def test_fixed_fields_that_do_not_fit(arrays: Path, hofno: Hofno) -> None:
+    np.save(arrays / "fixed.npy", drawn(20, 8, 8))
+    (arrays / "own.toml").write_text(SPEC.format(data=FIXED, model=ON_GRIDS))
+    told = hofno("show", "own.toml").stderr
+    assert "fixed.npy: fixed must be (20, channels, 8, 8)" in told
+    assert "a single one needs its axis: fixed[:, None]" in told
+    np.save(arrays / "fixed.npy", drawn(20, 1, 8, 8))
+    residual = hofno("show", "own.toml", "--set", "model.residual=true").stderr
+    assert "set fixed=1 in the model" in residual
+    assert hofno("show", "own.toml", "--set", "model.residual=true", "--set", "model.fixed=1").exit_code == 0

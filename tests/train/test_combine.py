@@ -80,7 +80,8 @@ def test_every_input_has_a_bound_of_its_own(data: Dataset, members: list[Surroga
     found = kept_bound(joined, score(joined, data.test), known_spreads(joined, data.test))
     assert found["each"]["kept"] == float((errors <= bounds).double().mean())
     assert found["each"]["lowest"] == pytest.approx(float(bounds.min()))
-    assert found["each"]["correlation"] == pytest.approx(np.corrcoef(bounds.log().numpy(), errors.log().numpy())[0, 1], abs=1e-4)
+    logs = np.log(np.stack((bounds.numpy(), errors.numpy())))
+    assert found["each"]["correlation"] == pytest.approx(np.corrcoef(logs)[0, 1], abs=1e-4)
     assert found["rel_l2"] == joined.error_bound(0.9)
     said = what_to_expect(joined, x, None, steps=None)
     assert f"{int(bounds.argmax())} ({float(bounds.max()):.3g})" in said[1]
@@ -160,6 +161,18 @@ def test_other_networks_and_rollouts() -> None:
     apart = torch.stack([run.predict(data.test.x, steps=3) for run in runs]).std(0)
     close(joined.spread(data.test.x, steps=3), apart)
     assert joined.error_bound(0.9, data.test.x).shape == (8,)
+
+
+def test_fixed_fields_of_trajectories() -> None:
+    rng = np.random.default_rng(0)
+    fixed = rng.uniform(0.5, 1, (40, 1, POINTS))
+    frames = rng.standard_normal((40, 1, POINTS)) * fixed ** np.arange(4)[:, None]
+    data = hofno.from_trajectories(frames, fixed=fixed, history=1, split=(20, 12, 8))
+    models = [hofno.HOFNO(2, 1, modes=(3,), width=width, depth=1) for width in (4, 6)]
+    joined = hofno.combine([hofno.fit(model, data, epochs=1, progress=False) for model in models], data)
+    x = data.test.x
+    close(joined.spread(x[:, :1], fixed=x[:, 1:]), joined.spread(x))
+    close(joined.error_bound(0.9, x[:, :1], fixed=x[:, 1:]), joined.error_bound(0.9, x))
 
 
 def test_scattered_points() -> None:

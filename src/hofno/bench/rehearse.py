@@ -16,12 +16,13 @@ from torch import Tensor
 from hofno import stages
 from hofno.bench.measure import timed
 from hofno.data.dataset import Dataset, Split
+from hofno.data.device import find_device
 from hofno.geometry import Points
 from hofno.models.registry import place
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, TrainSpec
-from hofno.surrogate import Surrogate, find_device
+from hofno.surrogate import Surrogate
 from hofno.train.optim import Optimisers
 from hofno.train.precision import policies_of, policy_of, precision
 from hofno.train.ranks import Share

@@ -32,6 +32,7 @@ from hofno.bench.memory import held_before, high_water_mark, two_steps
 from hofno.bench.plain import ModelShape
 from hofno.bench.rehearse import Rehearsal, epoch_of, random_split, rehearsal, same_steps
 from hofno.bench.study_table import show_studies
+from hofno.data.device import find_device
 from hofno.errors import SpecError
 from hofno.models.registry import parameter_counts
 from hofno.problems.base import Problem
@@ -39,7 +40,7 @@ from hofno.problems.registry import problem
 from hofno.solvers.memory import free_bytes
 from hofno.spec import Spec
 from hofno.storage import write_json
-from hofno.surrogate import Surrogate, find_device
+from hofno.surrogate import Surrogate
 from hofno.train.activations import saved_bytes
 from hofno.train.precision import policy_of
 from hofno.train.show import Show, showing

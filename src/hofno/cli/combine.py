@@ -32,7 +32,7 @@ def combine(
     from hofno.evaluation.score import kept_bound, score
     from hofno.evaluation.spread import known_spreads
     from hofno.models.registry import parameter_counts
-    from hofno.surrogate import load
+    from hofno.saved import load
     from hofno.train.combine import combine as join
     from hofno.train.show import choose_show
 

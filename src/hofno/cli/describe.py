@@ -113,10 +113,10 @@ def _show_model(name: str) -> None:
 def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
     from hofno.cli.cost import cost_of
+    from hofno.data.device import find_device
     from hofno.models.registry import parameter_counts, place
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
-    from hofno.surrogate import find_device
     from hofno.train.activations import saved_bytes
 
     members = checked_members(spec)
@@ -191,7 +191,7 @@ def _data_sets(runs: list[Spec]) -> str:
 def _times(spec: Spec, runs: list[Spec]) -> list[list[str]]:
     """Measured steps and what follows from them; runs that differ in their seed or length alone are timed once."""
     from hofno.bench.rehearse import projected, same_steps, step_seconds
-    from hofno.surrogate import find_device
+    from hofno.data.device import find_device
     from hofno.train.state import device_name
 
     seconds: dict[str, dict[str, float]] = {}
@@ -223,7 +223,9 @@ def _precision(spec: Spec, device: torch.device) -> str:
 def _rollout(rollout: Rollout, spec: Spec) -> str:
     taught = "true frames" if spec.train.forcing == "teacher" else "predicted frames"
     given = "one frame" if rollout.history == 1 else f"{rollout.history} frames"
-    return f"{given} to the next, {rollout.horizon} times; learnt from {taught} in batches of {spec.train.batch_of}"
+    fixed = f" with {rollout.fixed} fixed field{'s' * (rollout.fixed > 1)}" if rollout.fixed else ""
+    learnt = f"learnt from {taught} in batches of {spec.train.batch_of}"
+    return f"{given}{fixed} to the next, {rollout.horizon} times; {learnt}"
 
 
 def _study(spec: Spec) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hofno.data.experience import Experience
+from hofno.data.given import Given
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
@@ -20,16 +21,18 @@ STRANGE = 1.5
 NAMED = 5
 
 
-def what_to_expect(operator: Surrogate, x: Any, coords: Any, mask: Any = None, *, steps: int | None) -> list[str]:
+def what_to_expect(
+    operator: Surrogate, x: Any, coords: Any, mask: Any = None, fixed: Any = None, *, steps: int | None
+) -> list[str]:
     """Lines on the error of predictions from these inputs; none where the operator knows nothing of its errors."""
     known = operator.experience
     if known is None:
         return []
-    strange = np.atleast_1d(operator.strangeness(x, coords, mask=mask))
+    strange = np.atleast_1d(operator.strangeness(x, coords, mask=mask, fixed=fixed))
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
     if len(wrong) < len(strange):
         lines.append(_bound(operator, known, tuple(np.shape(coords if x is None else x)), steps))
-        lines += _of_each(operator, known, x, coords, mask, steps)
+        lines += _of_each(operator, known, operator.asked(x, coords, mask, fixed), steps)
     if len(wrong) > 0:
         order = wrong[np.argsort(-strange[wrong])]
         named = ", ".join(f"{index} ({strange[index]:.3g})" for index in order[:NAMED])
@@ -41,13 +44,13 @@ def what_to_expect(operator: Surrogate, x: Any, coords: Any, mask: Any = None, *
     return lines
 
 
-def _of_each(operator: Surrogate, known: Experience, x: Any, coords: Any, mask: Any, steps: int | None) -> list[str]:
+def _of_each(operator: Surrogate, known: Experience, asked: Given, steps: int | None) -> list[str]:
     """A line on the bounds of single predictions, where they have any."""
     usual = operator.rollout is None or steps in (None, operator.rollout.horizon)
     few = len(known.ratios) < LEAST_KNOWN or int(known.together) > 1 or not known.is_of(operator.symmetry)
     if few or not usual or not has_spread(operator):
         return []
-    bounds = np.atleast_1d(operator.error_bound(COVERAGE, x, coords, mask=mask))
+    bounds = operator.bounds_of(asked, COVERAGE).numpy()
     if not np.isfinite(bounds).all():
         return []
     least = ", ".join(f"{index} ({bounds[index]:.3g})" for index in np.argsort(-bounds)[:NAMED])

@@ -41,7 +41,7 @@ def export(
     """
     from hofno import stages
     from hofno.deploy import export as write
-    from hofno.surrogate import load
+    from hofno.saved import load
 
     if target.exists() and not force:
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")

@@ -27,7 +27,7 @@ def generate(
     """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data)."""
     from hofno import stages
     from hofno.data.moments import moments, moments_of_frames
-    from hofno.data.ondisk import pieces_of
+    from hofno.data.ondisk import channels_of, pieces_of
     from hofno.data.store import data_folder, store_folder
     from hofno.problems.registry import problem
     from hofno.train.show import choose_show
@@ -43,9 +43,13 @@ def generate(
     rows = []
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
-        for kind, values in (("input", parts.x), ("target", parts.y)):
+        given = [("input", parts.x)]
+        if data.rollout is not None and data.rollout.fixed:
+            taken, whole = data.rollout.taken, parts.x.shape[1]
+            given = [("input", channels_of(parts.x, 0, taken)), ("fixed field", channels_of(parts.x, taken, whole))]
+        for kind, values in (*given, ("target", parts.y)):
             lengths, name_of = [values.shape[0], *values.shape[2:]], f"{kind} {{}}"
-            if data.rollout is None:
+            if data.rollout is None or kind == "fixed field":
                 count, means, squares = moments(pieces_of(values), kept=[1])
             else:
                 fields = data.rollout.fields

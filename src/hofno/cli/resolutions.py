@@ -17,10 +17,10 @@ from hofno.cli.other_data import refuse_known_samples
 from hofno.errors import CheckpointError, SpecError
 from hofno.report.drawing import in_any_script
 from hofno.report.resolution import curves_of, error_against_resolution
+from hofno.saved import load
 from hofno.study import RESOLUTION as FILE
 from hofno.study import means_by_resolution
 from hofno.study_results import check_results
-from hofno.surrogate import load
 from hofno.train.show import choose_show
 
 if TYPE_CHECKING:

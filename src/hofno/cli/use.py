@@ -51,7 +51,7 @@ def evaluate(
     from hofno.cli.other_data import refuse_known_samples
     from hofno.evaluation.score import kept_bound, score
     from hofno.evaluation.spread import known_spreads
-    from hofno.surrogate import load
+    from hofno.saved import load
     from hofno.train.show import choose_show
 
     changes = read_settings(settings)
@@ -116,6 +116,10 @@ def predict(
     mask: Annotated[
         Path | None, typer.Option(metavar="FILE.npy", help="Which points are there (n, N), where samples have fewer.")
     ] = None,
+    fixed: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npy", help="Fields (n, c, *grid) that do not change in time, for a model in time."),
+    ] = None,
     spread: Annotated[
         Path | None,
         typer.Option(metavar="FILE.npy", help="Also write how far predictions lie apart whose mean OUTPUT is, there."),
@@ -135,7 +139,7 @@ def predict(
     from hofno.cli.expect import what_to_expect
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
-    from hofno.surrogate import load
+    from hofno.saved import load
 
     for file in (target, spread):
         if file is not None and file.exists() and not force:
@@ -143,17 +147,17 @@ def predict(
     if stages.runs_of_study(run):
         raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
     values = read_npy(source)
-    places, inside = (None if file is None else read_npy(file) for file in (coords, mask))
+    places, inside, kept = (None if file is None else read_npy(file) for file in (coords, mask, fixed))
     operator = load(run, "auto")
     asked = (values, places)
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
         asked = (None, values)
-    predicted = operator.predict(*asked, mask=inside, steps=steps)
+    predicted = operator.predict(*asked, mask=inside, fixed=kept, steps=steps)
     if spread is not None:
-        storage.write_bytes(spread, npy_bytes(operator.spread(*asked, mask=inside, steps=steps)))
+        storage.write_bytes(spread, npy_bytes(operator.spread(*asked, mask=inside, fixed=kept, steps=steps)))
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
-    for line in what_to_expect(operator, *asked, inside, steps=steps):
+    for line in what_to_expect(operator, *asked, inside, kept, steps=steps):
         typer.echo(line)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hofno import stages, storage
 from hofno.errors import CheckpointError, HofnoError
-from hofno.surrogate import load
+from hofno.saved import load
 from hofno.train.state import checkpoint_folders, read_position
 
 Finding = tuple[str, str | None]

@@ -31,6 +31,7 @@ def dataset_of_files(made: Problem) -> Dataset:
     elif isinstance(made, OwnTrajectories):
         data = from_trajectories(
             found["frames"],
+            found.get("fixed"),
             fields=made.several,
             history=made.history,
             horizon=made.horizon,

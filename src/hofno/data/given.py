@@ -46,21 +46,28 @@ class Given:
         return float(values[0]) if self.single else _like(values, self.like)
 
 
-def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout: Rollout | None) -> Given:
+def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: int, rollout: Rollout | None) -> Given:
     """What an operator of so many input channels on this geometry was given; what does not fit is refused."""
+    if fixed is not None and (rollout is None or rollout.fixed == 0):
+        raise SpecError("the model was trained without fixed fields; leave fixed out")
     if isinstance(grid, Points):
         return _at_points(x, coords, mask, grid, channels)
     if mask is not None or (coords is not None and not isinstance(grid, Mesh)):
         raise SpecError(f"the model was trained on a {kind_of(grid)}; leave coords and mask out")
-    values, axes = _with_coords(x, coords, len(grid.shape)), len(grid.shape)
+    axes = len(grid.shape)
+    values = as_float32(x, "x") if coords is None else _with_coords(x, coords, axes)
     by_field = _is_by_field(values, axes, rollout)
     values = values.flatten(1, 2) if by_field else values
+    if rollout is not None and fixed is not None:
+        values = _with_fixed(values, as_float32(fixed, "fixed"), rollout, axes)
     single = values.ndim == axes + 1
     batch = values[None] if single else values
     if batch.ndim != axes + 2 or batch.shape[1] != channels:
         where = ""
         if isinstance(grid, Mesh) and coords is None:
             where = "; places on a mesh are channels, the last ones: give coords=.., or an x that holds them"
+        if rollout is not None and rollout.fixed and fixed is None:
+            where = f"; the last {rollout.fixed} are fixed fields: give fixed=.., or an x that holds them"
         raise ShapeError(
             f"expected (n, {channels}, *grid) with {axes} grid axes, or one sample without n; "
             f"got shape {tuple(values.shape)}{where}"
@@ -78,22 +85,35 @@ def _is_by_field(values: Tensor, axes: int, rollout: Rollout | None) -> bool:
     return tuple(values.shape[1:3]) == (rollout.history, rollout.fields)
 
 
-def _with_coords(x: object | None, coords: object | None, axes: int) -> Tensor:
-    """Fields on a grid of so many axes; on a mesh, with its coordinates as further channels."""
-    if coords is None:
-        return as_float32(x, "x")
+def _with_coords(x: object | None, coords: object, axes: int) -> Tensor:
+    """Fields on a mesh of so many axes with its coordinates as further channels."""
     places = as_float32(coords, "coords")
-    if x is None:
-        return places
-    values, axis = as_float32(x, "x"), -axes - 1
-    if places.ndim == values.ndim - 1:
-        places = places.expand(len(values), *places.shape)
-    if places.ndim != values.ndim or places.movedim(axis, 0).shape[1:] != values.movedim(axis, 0).shape[1:]:
+    return places if x is None else _appended(as_float32(x, "x"), places, axes, "coords", "d")
+
+
+def _with_fixed(frames: Tensor, fixed: Tensor, rollout: Rollout, axes: int) -> Tensor:
+    """Frames with the fields that do not change in time as further channels."""
+    counts = tuple(part.shape[-axes - 1] if part.ndim > axes else 0 for part in (frames, fixed))
+    if counts != (rollout.taken, rollout.fixed):
         raise ShapeError(
-            f"coords must be (d, *grid) or (n, d, *grid) on the grid of x; got {tuple(places.shape)} and x "
+            f"expected frames (n, {rollout.taken}, *grid) and fixed (n, {rollout.fixed}, *grid) with {axes} grid axes; "
+            f"got {tuple(frames.shape)} and {tuple(fixed.shape)}; give one channel for each field"
+        )
+    refuse_not_finite(fixed, "fixed")
+    return _appended(frames, fixed, axes, "fixed", "c")
+
+
+def _appended(values: Tensor, more: Tensor, axes: int, name: str, count: str) -> Tensor:
+    """Fields on a grid of so many axes with further channels, of each sample or of all."""
+    axis = -axes - 1
+    if more.ndim == values.ndim - 1:
+        more = more.expand(len(values), *more.shape)
+    if more.ndim != values.ndim or more.movedim(axis, 0).shape[1:] != values.movedim(axis, 0).shape[1:]:
+        raise ShapeError(
+            f"{name} must be ({count}, *grid) or (n, {count}, *grid) on the grid of x; got {tuple(more.shape)} and x "
             f"{tuple(values.shape)}"
         )
-    return torch.cat((values, places), axis)
+    return torch.cat((values, more), axis)
 
 
 def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> Given:

@@ -56,6 +56,14 @@ class ChannelNormaliser:
         """The statistics of these channels again and again, for as many frames."""
         return ChannelNormaliser(self.mean.repeat(times), self.std.repeat(times))
 
+    def joined(self, other: ChannelNormaliser) -> ChannelNormaliser:
+        """The statistics of these channels, then those of the others."""
+        return ChannelNormaliser(torch.cat((self.mean, other.mean)), torch.cat((self.std, other.std)))
+
+    def after(self, count: int) -> ChannelNormaliser:
+        """The statistics of the channels after the first ones."""
+        return ChannelNormaliser(self.mean[count:], self.std[count:])
+
     def encode_frames(self, u: Tensor) -> Tensor:
         """Frames (b, t c, *grid) of these c channels each."""
         return self.encode(u.unflatten(1, (-1, len(self.mean))).flatten(0, 1)).view_as(u)

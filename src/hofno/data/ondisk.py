@@ -163,6 +163,16 @@ class JoinedArray:
         """Some of the samples; nothing is read."""
         return JoinedArray(self.parts, rows.numpy() if self.rows is None else self.rows[rows.numpy()])
 
+    def channels(self, start: int, stop: int) -> JoinedArray:
+        """A range of axis 1; nothing is read."""
+        found: list[Values] = []
+        for part in self.parts:
+            low, high = max(start, 0), min(stop, part.shape[1])
+            if low < high:
+                found.append(channels_of(part, low, high))
+            start, stop = start - part.shape[1], stop - part.shape[1]
+        return JoinedArray(found, self.rows)
+
     def __getitem__(self, rows: slice | Tensor) -> Tensor:
         return _read(self, rows)
 
@@ -196,6 +206,11 @@ def joined(*parts: Values) -> Values:
 def taken(values: Values, rows: Tensor) -> Values:
     """Some of the samples; of an array on disk, nothing is read."""
     return values[rows] if isinstance(values, Tensor) else values.take(rows)
+
+
+def channels_of(values: Values, start: int, stop: int) -> Values:
+    """A range of channels; of an array on disk, nothing is read."""
+    return values[:, start:stop] if isinstance(values, Tensor) else values.channels(start, stop)
 
 
 def bytes_of(values: Values) -> int:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hofno.data.arrays import check_symmetry, sample_counts
-from hofno.data.dataset import Dataset, Rollout, refuse_not_finite, trajectory_dataset, values_of
+from hofno.data.dataset import Dataset, Rollout, Split, refuse_not_finite, trajectory_dataset, values_of
+from hofno.data.ondisk import joined
 from hofno.data.rounding import warn_of_rounding
 from hofno.data.values import as_float32
 from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.symmetry import Symmetry
-from hofno.problems.trajectories import split_frames
+from hofno.problems.trajectories import misfit_of_fixed, split_frames
 from hofno.spec import check_seed
 
 FEW, SHORTER = 8, 3
@@ -23,6 +25,7 @@ FEW, SHORTER = 8, 3
 
 def from_trajectories(
     frames: object,
+    fixed: object | None = None,
     *,
     fields: bool = False,
     history: int = 1,
@@ -42,9 +45,14 @@ def from_trajectories(
     other: a model takes history x c channels to c. Errors are over all fields as they are, so that large numbers weigh
     most; each field has its statistics and, beside these, its own error.
 
+    Fields that differ between samples and do not change in time, such as a coefficient or a mask of obstacles, are
+    `fixed`: the model takes them in every step as further channels, the last ones, and does not predict them. All input
+    channels are `in_channels` of the dataset.
+
     Args:
         frames: arrays or tensors, or with seed=None an array mapped from a file (of several fields, in C order: others
             are read into memory).
+        fixed: fields (n, c, *grid) that do not change in time, likewise; None: there are none.
         fields: whether the third axis of frames holds several quantities.
         history: frames that the model takes.
         horizon: frames that are predicted where errors are measured; all after `start` unless given.
@@ -53,11 +61,9 @@ def from_trajectories(
         split: training, validation and test trajectories, as fractions that sum to 1 or as numbers.
         seed: seed of the shuffle before the split; None keeps the given order.
         symmetry: motions of the grid that take trajectories to trajectories, see `from_arrays`; the quantities are
-            their targets.
+            their targets, and fixed fields their inputs.
     """
-    whole = (
-        frames if isinstance(frames, np.memmap) and frames.dtype == np.float32 else as_float32(frames, "frames").numpy()
-    )
+    whole = _array(frames, "frames")
     if not isinstance(fields, bool):
         raise DataError(
             f"fields says whether frames have several: true or false; got {fields!r}; how many there are is the length "
@@ -76,7 +82,13 @@ def from_trajectories(
             "and start + horizon <= times are needed"
         )
     grid, count = Grid(shape=whole.shape[before:], periodic=periodic), whole.shape[2] if fields else 1
-    check_symmetry(symmetry, grid, inputs=0, targets=count)
+    kept = None if fixed is None else _checked_fixed(fixed, samples, grid)
+    found = check_symmetry(symmetry, grid, inputs=0 if kept is None else kept.shape[1], targets=count)
+    if found is not None and kept is not None and any(m.sign < 0 and not m.inputs.signs for m in found.motions):
+        raise DataError(
+            "a motion with sign=-1 turns fixed fields too; say what becomes of each: inputs=Channels(signs=..), -1 for "
+            "those that keep their sign"
+        )
     refuse_not_finite(values_of(whole), "frames")
     train, valid, test = sample_counts(split, samples)
     if not fields and len(grid.shape) > 1 and grid.shape[0] < min(FEW, 1 + min(grid.shape[1:]) // SHORTER):
@@ -86,11 +98,40 @@ def from_trajectories(
             stacklevel=2,
         )
     warn_of_rounding(frames, "frames", 2 if fields else None)
+    if fixed is not None:
+        warn_of_rounding(fixed, "fixed")
     if seed is not None:
-        whole = whole[np.random.default_rng(check_seed(seed)).permutation(samples)]
+        order = np.random.default_rng(check_seed(seed)).permutation(samples)
+        whole, kept = whole[order], None if kept is None else kept[order]
     rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
-    rollout = Rollout(history, steps, count)
+    rollout = Rollout(history, steps, count, 0 if kept is None else kept.shape[1])
     flat = whole.reshape(samples, times * count, *grid.shape)
-    found = split_frames(flat, *rows, rollout, first)
+    cut = split_frames(flat, *rows, rollout, first)
     stamp = {"origin": "user", "samples": [train, valid, test], "shuffle_seed": seed, "start": first}
-    return trajectory_dataset(found, grid, rollout, "user", stamp, "", symmetry)
+    data = trajectory_dataset(cut, grid, rollout, "user", stamp, "", symmetry)
+    if kept is None:
+        return data
+    splits = (data.train, data.valid, data.test)
+    train, valid, test = (_with_fixed(split, kept[part]) for split, part in zip(splits, rows, strict=True))
+    return replace(data, train=train, valid=valid, test=test)
+
+
+def _array(values: object, name: str) -> np.ndarray:
+    """Float32 numbers; those of a file that is mapped stay there."""
+    if isinstance(values, np.memmap) and values.dtype == np.float32:
+        return values
+    return as_float32(values, name).numpy()
+
+
+def _checked_fixed(fixed: object, samples: int, grid: Grid) -> np.ndarray:
+    """Fields that do not change in time, one set for each trajectory, on its grid."""
+    kept = _array(fixed, "fixed")
+    if wrong := misfit_of_fixed(kept.shape, samples, grid.shape):
+        raise DataError(wrong)
+    refuse_not_finite(values_of(kept), "fixed")
+    return kept
+
+
+def _with_fixed(split: Split, fixed: np.ndarray) -> Split:
+    """Fixed fields are the last channels of the inputs."""
+    return Split(joined(split.parts.x, values_of(fixed)), split.parts.y)

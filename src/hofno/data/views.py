@@ -15,6 +15,7 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from hofno.problems.base import Rollout
 from hofno.problems.symmetry import Channels, Symmetry
 
 
@@ -41,10 +42,15 @@ class Numbers:
 
 
 class Views:
-    """The images of samples on one grid, (b, c, *grid), or at points; `in_time`, their channels are frames."""
+    """The images of samples on one grid, (b, c, *grid), or at points.
 
-    def __init__(self, symmetry: Symmetry, shape: Sequence[int], device: torch.device, *, in_time: bool) -> None:
-        self.motions, self.in_time = symmetry.motions, in_time
+    With a rollout their first channels are frames, which move as targets do, and fixed fields as inputs do.
+    """
+
+    def __init__(
+        self, symmetry: Symmetry, shape: Sequence[int], device: torch.device, rollout: Rollout | None = None
+    ) -> None:
+        self.motions, self.frames = symmetry.motions, 0 if rollout is None else rollout.taken
         self.places: Tensor | None = None
         if symmetry.moves_points:
             self.places = Numbers(shape)(points_of(symmetry, shape)).to(device)  # (motions, points)
@@ -60,26 +66,29 @@ class Views:
     def _inputs(self, k: int, x: Tensor) -> Tensor:
         motion = self.motions[k]
         moved = x if self.places is None else x.flatten(2).index_select(2, self.places[k]).view_as(x)
-        signs, offsets = _channels(motion.targets if self.in_time else motion.inputs, x)
+        signs, offsets = _channels(x, (motion.targets, self.frames), (motion.inputs, x.shape[1] - self.frames))
         return motion.sign * signs * moved + offsets
 
     def _coords(self, k: int, coords: Tensor | None) -> Tensor | None:
         if coords is None:
             return None
-        signs, offsets = _channels(self.motions[k].coords, coords)
+        signs, offsets = _channels(coords, (self.motions[k].coords, coords.shape[1]))
         return signs * coords + offsets
 
     def _back(self, k: int, y: Tensor) -> Tensor:
         """The inverse of motion k: v_c(p(i)) = sigma_c (v'_c(i) - o_c)."""
         motion = self.motions[k]
-        signs, offsets = _channels(motion.targets, y)
+        signs, offsets = _channels(y, (motion.targets, y.shape[1]))
         y = motion.sign * signs * (y - offsets)
         return y if self.places is None else y.flatten(2).index_select(2, self.back[k]).view_as(y)
 
 
-def _channels(channels: Channels, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Signs and offsets of the channels of a batch, as they are broadcast against it; the same in every frame."""
-    shape = (-1,) + (1,) * (like.ndim - 2)
-    signs, offsets = channels.of(1)
-    signs, offsets = (part * (like.shape[1] // len(part)) if len(part) > 1 else part for part in (signs, offsets))
+def _channels(like: Tensor, *kinds: tuple[Channels, int]) -> tuple[Tensor, Tensor]:
+    """Signs and offsets of the channels of a batch, so many of each kind, as they are broadcast against it.
+
+    They are the same in every frame.
+    """
+    shape = (like.shape[1],) + (1,) * (like.ndim - 2)
+    every = [[part * (count // max(1, len(part))) for part in channels.of(count)] for channels, count in kinds]
+    signs, offsets = (sum(parts, ()) for parts in zip(*every, strict=True))
     return like.new_tensor(signs).view(shape), like.new_tensor(offsets).view(shape)

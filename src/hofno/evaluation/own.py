@@ -16,21 +16,26 @@ from hofno.surrogate import Surrogate
 
 
 def split_for(surrogate: Surrogate, given: Split | Sequence[Any]) -> Split:
-    """A split as it is; arrays (x, y), (x, y, coords) or (x, y, coords, mask) as one."""
+    """A split as it is; arrays (x, y), (x, y, coords) or (x, y, coords, mask) as one; in time, (x, y, fixed)."""
     if isinstance(given, Split):
         return given
+    rollout = surrogate.rollout
     if not isinstance(given, tuple | list) or not 2 <= len(given) <= 4:
         what = f"{len(given)} parts" if isinstance(given, tuple | list) else type(given).__name__
         raise ShapeError(
             f"evaluate takes one split of a dataset, or arrays (x, y) or (x, y, coords); got {what}; give data.test, "
             "for example"
         )
+    if rollout is not None and rollout.fixed and len(given) == 3:
+        frames, y, fixed = given
+        frames = _joined_fields(frames, "x", len(surrogate.grid.shape))
+        given = surrogate.asked(frames, fixed=fixed).fields, y
     x, y, coords, mask = (*given, None, None)[:4]
     if coords is not None and not isinstance(surrogate.grid, Mesh | Points):
         raise ShapeError(f"the model was trained on a {kind_of(surrogate.grid)}; leave coords and mask out: (x, y)")
     if coords is None and isinstance(surrogate.grid, Points):
         raise ShapeError("the model was trained at points; give their coords: (x, y, coords)")
-    if surrogate.rollout is not None and surrogate.rollout.fields > 1:
+    if rollout is not None and rollout.fields > 1:
         x, y = (_joined_fields(part, name, len(surrogate.grid.shape)) for part, name in ((x, "x"), (y, "y")))
     return split_from(x, y, coords, mask)
 
@@ -72,6 +77,8 @@ def check_data(surrogate: Surrogate, split: Split) -> None:
     if x[1] != inputs:
         remedy = "places on a mesh are channels of x, the last ones: give (x, y, coords)"
         remedy = remedy if isinstance(grid, Mesh) else "evaluate on the kind of data it was trained for"
+        if surrogate.rollout is not None and surrogate.rollout.fixed:
+            remedy = f"{surrogate.rollout.fixed} fixed fields follow the frames: give (x, y, fixed)"
         raise ShapeError(f"the model takes {inputs} channels and the inputs have {x[1]} in shape {x}; {remedy}")
     if not at_points and len(x) - 2 != len(grid.shape):
         raise ShapeError(

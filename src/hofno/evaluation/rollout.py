@@ -82,7 +82,8 @@ def score_rollout(
 
     Args:
         surrogate: a model that was trained on trajectories.
-        split: x (n, history, *grid) and y (n, t, *grid); of several fields, that many channels for each frame.
+        split: x (n, history, *grid) and y (n, t, *grid); of several fields, that many channels for each frame. Fixed
+            fields are the last channels of x.
         later: frames that follow y, where they are known, (n, rest, *grid).
         vorticity: whether the frames are vorticity in the plane, so that they have an energy spectrum too.
         batch_size: samples in a forward pass.
@@ -130,11 +131,15 @@ def score_rollout(
 
 
 def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:
-    """Every frame of y (n, t, *grid) predicted from the true ones before it, the first from x (n, history, *grid)."""
+    """Every frame of y (n, t, *grid) predicted from the true ones before it, the first from x (n, history, *grid).
+
+    What x holds after its frames, the fixed fields, is given with all of them.
+    """
     assert surrogate.rollout is not None
-    taken, true, fields = x.shape[1], torch.cat((x, y), 1), surrogate.rollout.fields
-    starts = range(0, y.shape[1], fields)
-    return torch.cat([surrogate.predict_tensor(true[:, c : c + taken], batch_size, 1) for c in starts], 1)
+    taken, fields = surrogate.rollout.taken, surrogate.rollout.fields
+    true, fixed = torch.cat((x[:, :taken], y), 1), x[:, taken:]
+    states = (torch.cat((true[:, c : c + taken], fixed), 1) for c in range(0, y.shape[1], fields))
+    return torch.cat([surrogate.predict_tensor(state, batch_size, 1) for state in states], 1)
 
 
 def _per_step(prediction: Tensor, target: Tensor, fields: int) -> Tensor:

@@ -152,7 +152,7 @@ def evaluate(surrogate: Surrogate | object, split: Split | Sequence[Any], batch_
         surrogate: what `hofno.load` or `hofno.fit` returns.
         split: a split of a dataset, such as data.test; or raw arrays (x, y), on a mesh or at points (x, y, coords), and
             with a mask (x, y, coords, mask), in the forms that `from_arrays` takes. Of a model in time, x holds the
-            `history` frames that it is given and y those that follow.
+            `history` frames that it is given and y those that follow; with fixed fields, (x, y, fixed).
         batch_size: samples in a forward pass.
     """
     operator = surrogate_of(surrogate, "evaluate")

@@ -29,11 +29,21 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Rollout:
-    """Frames that a model in time takes, frames it is asked to predict one after the other, and fields of a frame."""
+    """Frames that a model in time takes, frames it is asked to predict one after the other, and fields of a frame.
+
+    `fixed` counts fields of a sample that do not change in time: input channels after those of the frames, given to the
+    model in every step and never predicted.
+    """
 
     history: int
     horizon: int
     fields: int = field(default=1, repr=False)  # runs are told apart by the text of this, and by shapes of data
+    fixed: int = field(default=0, repr=False)  # likewise
+
+    @property
+    def taken(self) -> int:
+        """Channels of the frames that a model takes; those of fixed fields follow them."""
+        return self.history * self.fields
 
 
 @dataclass(frozen=True)
@@ -134,6 +144,11 @@ class Problem(BaseModel):
         return 1
 
     @property
+    def fixed_fields(self) -> int:
+        """Input channels, the last ones, that do not change in time; none for a steady problem."""
+        return 0
+
+    @property
     def windows(self) -> int:
         """Frames of a training sample that are learnt; 1 for a steady problem."""
         return 1
@@ -187,11 +202,11 @@ class InTime(Problem):
 
     @property
     def rollout(self) -> Rollout:
-        return Rollout(self.history, self.horizon, self.fields)
+        return Rollout(self.history, self.horizon, self.fields, self.fixed_fields)
 
     @property
     def channels(self) -> tuple[int, int]:
-        return self.history * self.fields, self.fields
+        return self.rollout.taken + self.fixed_fields, self.fields
 
     @property
     def windows(self) -> int:

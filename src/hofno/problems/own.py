@@ -3,7 +3,8 @@
     [data]                                       [data]
     problem = "arrays"                           problem = "trajectories"
     x = "inputs.npy"      # (n, c, *grid)        frames = "frames.npy"   # (n, times, *grid)
-    y = "targets.npy"     # (n, c', *grid)       history = 1
+    y = "targets.npy"     # (n, c', *grid)       fixed = "fixed.npy"     # (n, c, *grid), or left out
+                                                 history = 1
 
 Nothing is generated or copied: files are read where they lie, those that do not fit into memory by the batch. Training,
 validation and test samples are drawn from them by the seed.
@@ -23,6 +24,7 @@ from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 from hofno.problems.base import InTime, OneSet, Origin, Problem
 from hofno.problems.npyfile import open_npy
+from hofno.problems.trajectories import misfit_of_fixed
 
 CARD = """Data of your own, read from NumPy files (`numpy.save`), in physical units.
 
@@ -171,6 +173,7 @@ class OwnTrajectories(Own, InTime):
 
     frames: str = Field(description="file of the frames, (n, times, *grid), evenly spaced in time")
     several: bool = Field(False, description="whether frames have several fields: (n, times, fields, *grid)")
+    fixed: str = Field("", description="file of fields that do not change in time, (n, channels, *grid)")
 
     @model_validator(mode="after")
     def _possible(self) -> OwnTrajectories:
@@ -184,17 +187,23 @@ class OwnTrajectories(Own, InTime):
                 f"history <= start and start + horizon <= times are needed; {self.frames} holds {times} frames; got "
                 f"history={self.history}, start={first}, horizon={steps}; lower one of them"
             )
+        if self.fixed and (wrong := misfit_of_fixed(self.fixed_shape, self.shape[0], self.grid_geometry.shape)):
+            raise ValueError(f"{self.fixed}: {wrong}")
         object.__setattr__(self, "start", first)
         object.__setattr__(self, "horizon", steps)
         return self._split(self.shape[0], self.frames)
 
     @property
     def sources(self) -> dict[str, str]:
-        return {"frames": self.frames}
+        return {"frames": self.frames} | ({"fixed": self.fixed} if self.fixed else {})
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
         return open_array(self.frames).shape
+
+    @cached_property
+    def fixed_shape(self) -> tuple[int, ...]:
+        return open_array(self.fixed).shape if self.fixed else ()
 
     @property
     def _before(self) -> int:
@@ -206,11 +215,15 @@ class OwnTrajectories(Own, InTime):
         return self.shape[2] if self.several else 1
 
     @property
+    def fixed_fields(self) -> int:
+        return self.fixed_shape[1] if self.fixed else 0
+
+    @property
     def grid_geometry(self) -> Grid:
         return Grid(shape=self.shape[self._before :], periodic=self.periodic)
 
     def memory_bytes(self) -> int:
-        return 4 * math.prod(self.shape)
+        return 4 * (math.prod(self.shape) + (math.prod(self.fixed_shape) if self.fixed else 0))
 
 
 def open_array(file: str) -> np.ndarray:

@@ -81,7 +81,8 @@ class Motion:
     Attributes:
         matrix: M row by row; () leaves all points of a grid where they are, as those of a cloud always are.
         sign: of all channels of inputs and targets.
-        inputs: what becomes of each input channel; on a mesh its coordinates are the last ones.
+        inputs: what becomes of each input channel; on a mesh its coordinates are the last ones. Of trajectories, fixed
+            fields are inputs and frames are targets.
         targets: what becomes of each target channel.
         coords: at scattered points, what becomes of their coordinates.
     """

@@ -30,6 +30,15 @@ def usual_valid(samples: int) -> int:
     return min(MOST_VALID, max(1, samples // 12))
 
 
+def misfit_of_fixed(found: tuple[int, ...], samples: int, grid: tuple[int, ...]) -> str:
+    """What is wrong with the shape of fields that do not change in time, (n, c, *grid); empty if nothing is."""
+    if len(found) >= 3 and (found[0], *found[2:]) == (samples, *grid) and found[1] > 0:
+        return ""
+    expected, single = ", ".join(map(str, (samples, "channels", *grid))), found == (samples, *grid)
+    remedy = "a single one needs its axis: fixed[:, None]" if single else "give such fields for every trajectory"
+    return f"fixed must be ({expected}), on the grid of frames; got shape {found}; {remedy}"
+
+
 def split_frames(
     frames: np.ndarray, train: slice, valid: slice, test: slice, rollout: Rollout, start: int
 ) -> Trajectories:

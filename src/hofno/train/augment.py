@@ -116,12 +116,16 @@ def unmoved(*fields: Tensor) -> tuple[Tensor, ...]:
 def augmentation(data: Dataset, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Moved:
     """What moves the fields of a dataset that these have standardised: inputs, targets, and coordinates of points.
 
-    Of a dataset with a rollout it moves frames, which are targets.
+    Of a dataset with a rollout it moves frames, which are targets, and fixed fields, which are inputs.
     """
     alike = isinstance(inputs, ChannelNormaliser) and isinstance(targets, ChannelNormaliser)
     symmetry, grid = check_augment(data.symmetry, data.grid, "channel" if alike else "pixel"), data.grid
     augment = Augment(symmetry, grid.shape, device)
-    kinds = {"inputs": inputs, "targets": targets} if data.rollout is None else {"targets": targets}
+    kinds = {"inputs": inputs, "targets": targets}
+    if data.rollout is not None:
+        assert isinstance(inputs, ChannelNormaliser)
+        fixed = inputs.after(data.rollout.taken)
+        kinds = {"targets": targets} | ({"inputs": fixed} if data.rollout.fixed else {})
     if isinstance(grid, Points):
         low, high = torch.tensor(grid.low), torch.tensor(grid.high)
         kinds["coords"] = ChannelNormaliser(low, high - low)  # as `to_unit` has them

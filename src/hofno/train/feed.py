@@ -109,7 +109,7 @@ class Streamed:
 
     def _room(self, column: Column, size: int, device: torch.device) -> Tensor:
         """Room for a batch; of single windows, for the frames of each."""
-        shape = column.values.shape[1:] if self.window == 0 else (self.window, *column.values.shape[2:])
+        shape = (self._window(column) or column.values.shape[1], *column.values.shape[2:])
         pinned = device.type == "cpu" and self.device.type == "cuda"
         return torch.zeros(size, *shape, dtype=column.dtype, device=device, pin_memory=pinned)
 
@@ -118,9 +118,13 @@ class Streamed:
         event = self.free[turn]
         if event is not None:
             event.synchronize()  # what was in it has reached the device
-        first = None if self.window == 0 else items % self.each * self.fields
+        first = items % self.each * self.fields
         for host, column in zip(self.hosts[turn], self.columns, strict=True):
-            fill(host[: len(items)], column.values, items // self.each, first)
+            fill(host[: len(items)], column.values, items // self.each, first if self._window(column) else None)
+
+    def _window(self, column: Column) -> int:
+        """Channels that a batch takes of each sample; 0: all of them."""
+        return self.window if column.in_time else 0
 
     def _place(self, turn: int, size: int) -> None:
         """Bring a gathered batch to the device and standardise it there."""

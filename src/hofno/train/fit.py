@@ -12,10 +12,10 @@ from torch import nn
 
 from hofno import storage
 from hofno.data.dataset import Dataset
+from hofno.data.device import find_device
 from hofno.errors import CheckpointError, SpecError
 from hofno.models.registry import MODELS
 from hofno.spec import TrainSpec, check_seed, fingerprint
-from hofno.surrogate import find_device
 from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join
 from hofno.train.same_data import remember_data

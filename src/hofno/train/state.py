@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from hofno import storage
 from hofno.errors import CheckpointError
-from hofno.surrogate import load_weights
+from hofno.saved import load_weights
 from hofno.train.optim import Optimisers
 from hofno.train.ranks import Ranks
 from hofno.versions import versions

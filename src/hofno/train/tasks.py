@@ -6,6 +6,7 @@ r"""What a training step learns from: pairs of fields, or windows of trajectorie
     windows    loss(model(w_{t-h}, ..., w_{t-1}), w_t): every frame t of the batch's trajectories follows from the h
                frames before it. "teacher": those are the true frames, and windows are independent. "free": predictions
                take the place of true frames as they are made, and gradients flow through the whole rollout.
+               Fields that do not change in time are given with every window, after its frames.
 
 The loss of a batch is the mean over its windows. The published protocol sums over the steps of a trajectory: the same
 up to a constant factor, which AdamW does not see (but for its epsilon).
@@ -25,11 +26,11 @@ from torch import Tensor, nn
 
 from hofno.data.dataset import Dataset, Rollout
 from hofno.data.normalise import ChannelNormaliser, Normaliser
-from hofno.data.ondisk import JoinedArray, Values, ranges
+from hofno.data.ondisk import JoinedArray, Values, channels_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
-from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
+from hofno.models.registry import MODELS, check_fixed, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
@@ -92,25 +93,25 @@ class Clouds:
 
 
 class TeacherForced:
-    """All windows of a batch of trajectories, (n, t fields, *grid)."""
+    """All windows of a batch of trajectories, (n, t fields, *grid), and their fixed fields (n, c, *grid) or None."""
 
-    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved) -> None:
+    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved, fixed: Tensor | None = None) -> None:
         self.frames, self.history, self.fields, self.moved = frames, rollout.history, rollout.fields, moved
-        self.items, self.device = len(frames), frames.device
+        self.items, self.device, self.fixed = len(frames), frames.device, fixed
 
     def predict(self, model: Model, indices: Tensor) -> Answer:
-        (chosen,) = self.moved(self.frames.index_select(0, indices))
+        chosen, *fixed = self.moved(*_rows(indices, self.frames, self.fixed))
         chosen = chosen.unflatten(1, (-1, self.fields))  # (b, t, fields, *grid)
-        return Answer(model(windows(chosen, self.history)), chosen[:, self.history :].flatten(0, 1))
+        given = beside(windows(chosen, self.history), *fixed)
+        return Answer(model(given), chosen[:, self.history :].flatten(0, 1))
 
 
 class SingleWindows:
     """Windows of all trajectories, (n, t fields, *grid): number i is for frame history + i % w of trajectory i // w."""
 
-    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved) -> None:
-        self.rows = frames.unflatten(1, (-1, rollout.fields)).flatten(0, 1)
-        self.taken = rollout.history * rollout.fields
-        self.length, self.moved = frames.shape[1] // rollout.fields, moved
+    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved, fixed: Tensor | None = None) -> None:
+        self.rows, self.fixed = frames.unflatten(1, (-1, rollout.fields)).flatten(0, 1), fixed
+        self.length, self.moved, self.taken = frames.shape[1] // rollout.fields, moved, rollout.taken
         self.each = self.length - rollout.history
         self.items, self.device = len(frames) * self.each, frames.device
         self.ahead = torch.arange(rollout.history + 1, device=self.device)
@@ -118,23 +119,38 @@ class SingleWindows:
     def predict(self, model: Model, indices: Tensor) -> Answer:
         first = indices // self.each * self.length + indices % self.each  # row of the window's first frame
         rows = self.rows.index_select(0, (first[:, None] + self.ahead).flatten())  # (b (history + 1), fields, *grid)
-        (window,) = self.moved(rows.unflatten(0, (-1, len(self.ahead))).flatten(1, 2))
-        return Answer(model(window[:, : self.taken]), window[:, self.taken :])
+        frames = rows.unflatten(0, (-1, len(self.ahead))).flatten(1, 2)
+        window, *fixed = self.moved(frames, *_rows(indices // self.each, self.fixed))
+        return Answer(model(beside(window[:, : self.taken], *fixed)), window[:, self.taken :])
 
 
 class FreeRunning:
     """A batch of trajectories, (n, t fields, *grid), rolled out from their first frames."""
 
-    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved) -> None:
-        self.frames, self.taken, self.fields = frames, rollout.history * rollout.fields, rollout.fields
-        self.items, self.device, self.moved = len(frames), frames.device, moved
+    def __init__(self, frames: Tensor, rollout: Rollout, moved: Moved = unmoved, fixed: Tensor | None = None) -> None:
+        self.frames, self.rollout, self.fields = frames, rollout, rollout.fields
+        self.items, self.device, self.moved, self.fixed = len(frames), frames.device, moved, fixed
 
     def predict(self, model: Model, indices: Tensor) -> Answer:
-        (chosen,) = self.moved(self.frames.index_select(0, indices))
-        target = chosen[:, self.taken :]
-        predicted = roll_out(model, chosen[:, : self.taken], target.shape[1] // self.fields)
+        chosen, *fixed = self.moved(*_rows(indices, self.frames, self.fixed))
+        first, target = chosen[:, : self.rollout.taken], chosen[:, self.rollout.taken :]
+        steps = target.shape[1] // self.fields
+        predicted = roll_out(model, beside(first, *fixed), steps, self.rollout.fixed)
         by_frame = (part.unflatten(1, (-1, self.fields)).flatten(0, 1) for part in (predicted, target))
         return Answer(*by_frame)
+
+
+def _rows(indices: Tensor, *parts: Tensor | None) -> list[Tensor]:
+    """The samples of a batch, of the parts that there are."""
+    return [part.index_select(0, indices) for part in parts if part is not None]
+
+
+def beside(frames: Tensor, fixed: Tensor | None = None) -> Tensor:
+    """What a model is given: the frames of windows, one trajectory after the other, then the fixed fields of each."""
+    if fixed is None:
+        return frames
+    each = fixed[:, None].expand(-1, len(frames) // len(fixed), *fixed.shape[1:])
+    return torch.cat((frames, each.flatten(0, 1)), 1)
 
 
 def windows(frames: Tensor, history: int) -> Tensor:
@@ -151,7 +167,7 @@ def _fit(u: Values, spec: TrainSpec, mask: Tensor | None) -> Normaliser:
 
 
 def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]:
-    """Of inputs and of targets. A field of a trajectory has one mean and deviation in all frames."""
+    """Of inputs and of targets. A field of a trajectory has one mean and deviation in all frames; fixed ones too."""
     split, same = data.train.parts, ChannelNormaliser.identity
     if data.rollout is None:
         inputs = _fit(split.x, spec, split.mask) if spec.normalise_inputs else same(split.x.shape[1])
@@ -164,9 +180,19 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
             "predicted frames become inputs: set train.normalise_inputs and train.normalise_targets alike; got "
             f"{spec.normalise_inputs} and {spec.normalise_targets}"
         )
-    fields = data.rollout.fields
-    one = ChannelNormaliser.fit_frames(split.x, split.y, fields=fields) if spec.normalise_inputs else same(fields)
-    return one.repeated(data.rollout.history), one
+    fields, (first, fixed) = data.rollout.fields, _frames_and_fixed(split.x, data.rollout)
+    if not spec.normalise_inputs:
+        return same(split.x.shape[1]), same(fields)
+    one = ChannelNormaliser.fit_frames(first, split.y, fields=fields)
+    inputs = one.repeated(data.rollout.history)
+    return inputs if fixed is None else inputs.joined(ChannelNormaliser.fit(fixed)), one
+
+
+def _frames_and_fixed(x: Values, rollout: Rollout) -> tuple[Values, Values | None]:
+    """What inputs of a model in time are made of."""
+    if rollout.fixed == 0:
+        return x, None
+    return channels_of(x, 0, rollout.taken), channels_of(x, rollout.taken, x.shape[1])
 
 
 def inputs_all_alike(data: Dataset, spec: TrainSpec) -> bool:
@@ -190,6 +216,7 @@ class Column:
 
     values: Values
     encode: Callable[[Tensor], Tensor]
+    in_time: bool = False  # channels are frames, of which a window has some
 
     def on(self, device: torch.device) -> Tensor:
         """All of it on the device, standardised there some samples at a time."""
@@ -207,8 +234,11 @@ def columns(data: Dataset, inputs: Normaliser, targets: Normaliser) -> list[Colu
     """What the task of a dataset is given, in physical units and where it lies."""
     x, y, coords, mask = data.train.parts
     if data.rollout is not None:
+        assert isinstance(inputs, ChannelNormaliser)
         assert isinstance(targets, ChannelNormaliser)
-        return [Column(JoinedArray((x, y)), targets.encode_frames)]  # frames, (n, t fields, *grid)
+        first, fixed = _frames_and_fixed(x, data.rollout)
+        frames = Column(JoinedArray((first, y)), targets.encode_frames, in_time=True)  # (n, t fields, *grid)
+        return [frames, *([] if fixed is None else [Column(fixed, inputs.after(data.rollout.taken).encode)])]
     found = [Column(x, inputs.encode), Column(y, targets.encode)]
     if isinstance(data.grid, Points):
         assert coords is not None
@@ -231,7 +261,7 @@ def task_over(data: Dataset, spec: TrainSpec, parts: Sequence[Tensor], inputs: N
         ("teacher", "windows"): SingleWindows,
         ("free", "trajectories"): FreeRunning,
     }
-    return kinds[spec.forcing, spec.batch_of](*parts, data.rollout, moved)
+    return kinds[spec.forcing, spec.batch_of](parts[0], data.rollout, moved, *parts[1:])
 
 
 def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Normaliser, device: torch.device) -> Task:
@@ -291,6 +321,7 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
     if type(model) in MODELS.values():
         check_geometry(model_name(model), data.grid)
         check_nodes(model, data.grid)
+        check_fixed(model, 0 if data.rollout is None else data.rollout.fixed)
     places = () if split.coords is None or not isinstance(data.grid, Points) else (data.grid.to_unit(split.coords),)
     places = places if split.mask is None else (*places, split.mask)
     training = model.training
