@@ -28,7 +28,7 @@ from torch import nn
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
-from hofno.data.files import changed_files
+from hofno.data.stamps import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
@@ -73,6 +73,8 @@ def check(spec: Spec, *, learns: bool = True) -> None:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
     geometry = made.grid_geometry
+    if made.valid == 0 and spec.train.select == "best":
+        raise SpecError("train.select='best' needs validation samples and data.valid is 0; use select='last'")
     train = spec.train if learns else spec.train.model_copy(update={"coarser": ()})
     check_settings(train, made.rollout is not None, geometry, made.symmetry)
     check_geometry(spec.model.name, geometry)
