@@ -43,6 +43,8 @@ def generate(
     rows = []
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
+        if len(parts.x) == 0:
+            continue
         for kind, values in (("input", parts.x), ("target", parts.y)):
             lengths, name_of = [values.shape[0], *values.shape[2:]], f"{kind} {{}}"
             if data.rollout is None:

@@ -99,6 +99,8 @@ def evaluate(
             + "; the weights were chosen by the same validation samples"
             * bool(bound["selected"])
         )
+    elif surrogate.experience is None:
+        typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)
 
 
