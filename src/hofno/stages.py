@@ -51,6 +51,7 @@ from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
+from hofno.storage.runs import instead_of_a_run
 from hofno.surrogate import Surrogate, find_device, load, resume_command
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
@@ -61,9 +62,6 @@ from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
 from hofno.train.track import Tracker, make_trackers
 from hofno.versions import versions
-
-RUNS_TOLD = 6
-"""Runs of a study that are named where one of them is to be chosen, at most."""
 
 
 def check(spec: Spec, *, learns: bool = True) -> None:
@@ -102,13 +100,13 @@ def sample_shapes(made: Problem) -> list[tuple[int, ...]]:
 def check_channels(spec: Spec, surrogate: Surrogate) -> None:
     """Fail before data are made for a trained operator that does not take them."""
     expected = (surrogate.inputs.mean.shape[0], surrogate.targets.mean.shape[0])
-    found = problem(spec.data.problem, spec.data.parameters).channels
+    made = problem(spec.data.problem, spec.data.parameters)
+    found, geometry = made.channels, made.grid_geometry
     if found != expected:
         raise ShapeError(
             f"the run takes {expected[0]} input channels and predicts {expected[1]}, these data have {found[0]} and "
             f"{found[1]}; leave out the --set that changes them"
         )
-    geometry = problem(spec.data.problem, spec.data.parameters).grid_geometry
     if isinstance(surrogate.grid, Surface) and geometry != surrogate.grid:
         raise ShapeError(
             f"the run belongs to the triangulation it was trained on, {surrogate.grid}; these data are on {geometry}; "
@@ -215,36 +213,6 @@ def read_spec(path: Path) -> Spec:
         raise CheckpointError(
             f"{file} cannot be read ({error}); restore it from the spec the run was started with"
         ) from None
-
-
-def instead_of_a_run(path: Path) -> str:
-    """What a folder without the spec of a run is, and what to do with it."""
-    if not path.is_dir():
-        return f"{'it is a file' if path.exists() else 'there is nothing there'}; give the folder of hofno train --out"
-    if runs := runs_of_study(path):
-        told = ", ".join(map(str, runs[:RUNS_TOLD])) + (f" and {len(runs) - RUNS_TOLD} more" * (len(runs) > RUNS_TOLD))
-        return f"it is a study of {len(runs)} run{'s' * (len(runs) > 1)}; give one of them: {told}"
-    python = f"hofno.evaluate(hofno.load({str(path)!r}), data.test)"
-    if (path / "settings.json").exists():
-        return (
-            "it is one of hofno.fit, whose data no spec tells; hofno predict and hofno check take it, hofno.fit(..., "
-            f"out={str(path)!r}, resume=True) goes on with it, and {python} evaluates it"
-        )
-    if (path / "model.safetensors").exists():
-        return (
-            "it is a saved model, which knows no data; hofno predict and hofno check take it, and in Python "
-            f"{python} evaluates it"
-        )
-    return "it has no spec.toml; give the folder of hofno train --out"
-
-
-def runs_of_study(path: Path) -> list[Path]:
-    """The run folders of a study's folder; none where it is another one."""
-    return sorted(file.parent for file in path.glob("runs/*/spec.toml"))
-
-
-def is_finished(path: Path) -> bool:
-    return (path / "model.safetensors").exists() and (path / "manifest.json").exists()
 
 
 def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()) -> Run:

@@ -32,11 +32,11 @@ from hofno.spec import Spec
 from hofno.stages import (
     check,
     evaluate_run,
-    is_finished,
     make_data,
     read_spec,
     train_run,
 )
+from hofno.storage.runs import is_finished
 from hofno.study_results import SCHEMA, check_results
 from hofno.surrogate import find_device
 from hofno.train.show import Show, Silent, showing

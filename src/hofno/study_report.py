@@ -93,11 +93,16 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
     count, missing = len(results["runs"]), len(spec.members()) - len(results["runs"])
     runs = f"{count} run{'s' * (count > 1)}"
     if missing > 0:
-        runs = f"{count} of the {count + missing} runs of this study ({missing} missing or not finished)"
+        diverged = min(missing, len(results.get("diverged", [])))
+        left = (
+            f"{diverged} diverged" * (diverged > 0),
+            f"{missing - diverged} missing or not finished" * (missing > diverged),
+        )
+        runs = f"{count} of the {count + missing} runs of this study ({', '.join(filter(None, left))})"
     epochs = sorted({run.get("epochs", spec.train.epochs) for run in results["runs"]})
     return (
         f"{runs} on {ORIGINS.get(results['origin'], results['origin'])} (`{spec.data.problem}`: {data}). "
-        f"Trained for {_either(epochs)} epochs on {results['device']}. "
+        f"Trained for {_either(epochs)} epoch{'s' * (epochs != [1])} on {results['device']}. "
         "Errors are on the test split, which training and the choice of weights never see."
     )
 

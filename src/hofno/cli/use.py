@@ -9,6 +9,7 @@ import typer
 
 from hofno.cli.options import print_table, progress_on, read_settings
 from hofno.errors import CheckpointError, SpecError
+from hofno.storage.runs import instead_of_a_run, runs_of_study
 
 WORST = 5
 SYMMETRIC = "train.symmetric"
@@ -132,7 +133,7 @@ def predict(
     For a model at points whose only input is their places, INPUT.npy holds the places. Below the shapes it says what
     error to expect, by the validation samples of the training, and which inputs are unlike those of training.
     """
-    from hofno import stages, storage
+    from hofno import storage
     from hofno.cli.expect import what_to_expect
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
@@ -140,8 +141,8 @@ def predict(
 
     if target.exists() and not force:
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
-    if stages.runs_of_study(run):
-        raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
+    if runs_of_study(run):
+        raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
     values = read_npy(source)
     places, inside = (None if file is None else read_npy(file) for file in (coords, mask))
     operator = load(run, "auto")
@@ -181,6 +182,13 @@ def report(
             raise CheckpointError(
                 f"{source} is a single run, and a report is of a study; its errors are printed by: hofno evaluate "
                 f"{given}; to have a study, {make}"
+            )
+        if source.name == "runs" and (source.parent / "results.json").is_file():
+            raise CheckpointError(f"{source} holds the runs of a study; give the study: {source.parent}")
+        if runs := runs_of_study(source):
+            raise CheckpointError(
+                f"{source} is a study of {len(runs)} run{'s' * (len(runs) > 1)} without its results.json; give its "
+                "hofno run again, which writes it and keeps finished runs"
             )
         raise CheckpointError(f"{source} holds no study: there is no {file}; {make}")
     if source.is_file() and out is None:
