@@ -85,6 +85,16 @@ def test_a_single_channel_without_its_axis(shape: tuple[int, ...], fix: str) -> 
         trained(1).predict(torch.zeros(shape))
 
 
+def test_more_frames_than_a_model_in_time_takes() -> None:
+    frames = np.random.default_rng(0).normal(size=(10, 6, 8))
+    data = hofno.from_trajectories(frames, history=2)
+    model = hofno.HOFNO(2, 1, modes=(3,), width=4, depth=1)
+    run = hofno.fit(model, data, epochs=1, device="cpu", progress=False)
+    with pytest.raises(ShapeError, match=re.escape("takes the last frames: give x[:, -2:]")):
+        run.predict(frames)
+    assert run.predict(frames[:, -2:]).shape == (10, 4, 8)
+
+
 def trained(channels: int) -> Any:
     rng = np.random.default_rng(0)
     data = hofno.from_arrays(rng.normal(size=(10, channels, 8, 8)), rng.normal(size=(10, 1, 8, 8)))

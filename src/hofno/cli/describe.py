@@ -112,6 +112,7 @@ def _show_model(name: str) -> None:
 
 def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
+    from hofno.bench.rehearse import epoch_of
     from hofno.cli.cost import cost_of
     from hofno.models.registry import parameter_counts, place
     from hofno.problems.registry import problem as make_problem
@@ -144,7 +145,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {arguments or 'all arguments have their defaults'}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
-        ["training", f"{spec.train.epochs} epochs of {cost.batches} batches: {cost.steps:,} steps"],
+        ["training", _training(spec, cost.batches, cost.steps, epoch_of(made, spec.train).items)],
         ["arithmetic", f"about {_flop(cost.step_flops)} in a step, {_flop(cost.flops)} in all"],
         ["device", f"{device}, {_precision(spec, device)}, seed {spec.seed}"],
         ["data memory", _size(data_bytes)],
@@ -164,6 +165,15 @@ def _show_spec(spec: Spec, time: bool) -> None:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         tell(f"{name:<{width}}  {value}", indent=width + 2)
+
+
+def _training(spec: Spec, batches: int, steps: int, items: int) -> str:
+    """Epochs and steps; a batch that is larger than what there is to train on holds all of it."""
+    epochs, size = spec.train.epochs, spec.train.batch_size
+    told = f"{epochs} epoch{'s' * (epochs > 1)} of {batches} batch{'es' * (batches > 1)}: {steps:,} steps"
+    if size <= items:
+        return told
+    return f"{told}; batch_size={size} is more than the {items} there are, so that each step takes all of them"
 
 
 def _files(made: Problem, spec: Spec) -> list[list[str]]:

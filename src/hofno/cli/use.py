@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hofno.cli.options import print_table, progress_on, read_settings
 from hofno.errors import CheckpointError, SpecError
 from hofno.storage.runs import instead_of_a_run, runs_of_study
+
+if TYPE_CHECKING:
+    from hofno.spec import Spec
 
 WORST = 5
 SYMMETRIC = "train.symmetric"
@@ -81,6 +84,7 @@ def evaluate(
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
         means, bound = scores.means(), kept_bound(surrogate, scores)
         note = f"other {other} than the run's own: nothing is written"
+        note += _more_of_files(changed) if other == "data" else ""
     rows = []
     of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
     for name, mean in means.items():
@@ -103,6 +107,20 @@ def evaluate(
     elif surrogate.experience is None:
         typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)
+
+
+def _more_of_files(spec: Spec) -> str:
+    """How all samples of other files of one's own are scored, of which the test samples are some."""
+    from hofno.problems.registry import problem
+
+    made = problem(spec.data.problem, spec.data.parameters)
+    if made.origin != "user" or made.train + made.valid < 3:
+        return ""
+    rest = made.train + made.valid + made.test - 2
+    return (
+        f"; these are {made.test} of {rest + 2} samples, more are scored with --set data.train=1 --set data.valid=1 "
+        f"--set data.test={rest}"
+    )
 
 
 def predict(

@@ -61,6 +61,8 @@ def given(x: Any, coords: Any, mask: Any, grid: Geometry, channels: int, rollout
         where = ""
         if isinstance(grid, Mesh) and coords is None:
             where = "; places on a mesh are channels, the last ones: give coords=.., or an x that holds them"
+        elif rollout is not None and not by_field and batch.ndim == axes + 2 and batch.shape[1] > channels:
+            where = f"; a model in time takes the last frames: give x[:, -{rollout.history}:]" * (rollout.fields == 1)
         elif values.ndim == axes + 2 and values.shape[-1] == channels:
             where = "; channels are the second axis: give numpy.moveaxis(x, -1, 1)"
         elif channels == 1 and values.ndim in (axes, axes + 1):

@@ -60,7 +60,7 @@ class Own(Problem):
         train = self.train or held - valid - test
         if held < 3:
             raise ValueError(
-                f"{what} holds {held} sample{'s' * (held > 1)}, and each of training, validation and test needs one; "
+                f"{what} holds {held} sample{'s' * (held != 1)}, and each of training, validation and test needs one; "
                 "give at least 3, better hundreds"
             )
         if train < 1 or train + valid + test > held:
