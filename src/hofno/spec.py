@@ -340,6 +340,15 @@ def _refuse_not_finite(values: Any, where: str, path: tuple[str, ...] = ()) -> N
         raise SpecError(f"{where}: {'.'.join(path)} must be a finite number; got {values}")
 
 
+def _section_of(key: str) -> str:
+    """The section of a spec that knows a key which stands outside of it; nothing if none does."""
+    from hofno.models.registry import MODELS, arguments_of
+
+    if key in TrainSpec.model_fields:
+        return "train"
+    return "model" if any(key in arguments_of(name) for name in MODELS) else ""
+
+
 def _explain(error: ValidationError, where: str) -> str:
     first, *others = error.errors()
     first = next((found for found in (first, *others) if found["type"] == "extra_forbidden"), first)
@@ -348,6 +357,8 @@ def _explain(error: ValidationError, where: str) -> str:
     if first["type"] == "extra_forbidden":
         sections = {"train": TrainSpec, "compare": Variant}
         kind = sections.get(parts[0], Spec) if len(parts) > 1 else Spec
+        if kind is Spec and (section := _section_of(parts[-1])):
+            return f"{where} has an unknown key {key!r}; did you mean '{section}.{key}'?"
         close = difflib.get_close_matches(parts[-1], kind.model_fields, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(kind.model_fields)}"
         return f"{where} has an unknown key {key!r}; {hint}"

@@ -29,7 +29,7 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device
-from hofno.data.files import changed_files
+from hofno.data.stamps import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
@@ -55,6 +55,7 @@ from hofno.saved import load, resume_command
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
+from hofno.storage.runs import instead_of_a_run
 from hofno.surrogate import Surrogate
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
@@ -66,9 +67,6 @@ from hofno.train.tasks import check_settings
 from hofno.train.track import Tracker, make_trackers
 from hofno.versions import versions
 
-RUNS_TOLD = 6
-"""Runs of a study that are named where one of them is to be chosen, at most."""
-
 
 def check(spec: Spec, *, learns: bool = True) -> None:
     """Fail early: the problem's parameters, the model's arguments, and both together on a sample without numbers."""
@@ -77,6 +75,8 @@ def check(spec: Spec, *, learns: bool = True) -> None:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
     geometry = made.grid_geometry
+    if made.valid == 0 and spec.train.select == "best":
+        raise SpecError("train.select='best' needs validation samples and data.valid is 0; use select='last'")
     train = spec.train if learns else spec.train.model_copy(update={"coarser": ()})
     check_settings(train, made.rollout is not None, geometry, made.symmetry)
     check_geometry(spec.model.name, geometry)
@@ -219,36 +219,6 @@ def read_spec(path: Path) -> Spec:
         raise CheckpointError(
             f"{file} cannot be read ({error}); restore it from the spec the run was started with"
         ) from None
-
-
-def instead_of_a_run(path: Path) -> str:
-    """What a folder without the spec of a run is, and what to do with it."""
-    if not path.is_dir():
-        return f"{'it is a file' if path.exists() else 'there is nothing there'}; give the folder of hofno train --out"
-    if runs := runs_of_study(path):
-        told = ", ".join(map(str, runs[:RUNS_TOLD])) + (f" and {len(runs) - RUNS_TOLD} more" * (len(runs) > RUNS_TOLD))
-        return f"it is a study of {len(runs)} run{'s' * (len(runs) > 1)}; give one of them: {told}"
-    python = f"hofno.evaluate(hofno.load({str(path)!r}), data.test)"
-    if (path / "settings.json").exists():
-        return (
-            "it is one of hofno.fit, whose data no spec tells; hofno predict and hofno check take it, hofno.fit(..., "
-            f"out={str(path)!r}, resume=True) goes on with it, and {python} evaluates it"
-        )
-    if (path / "model.safetensors").exists():
-        return (
-            "it is a saved model, which knows no data; hofno predict and hofno check take it, and in Python "
-            f"{python} evaluates it"
-        )
-    return "it has no spec.toml; give the folder of hofno train --out"
-
-
-def runs_of_study(path: Path) -> list[Path]:
-    """The run folders of a study's folder; none where it is another one."""
-    return sorted(file.parent for file in path.glob("runs/*/spec.toml"))
-
-
-def is_finished(path: Path) -> bool:
-    return (path / "model.safetensors").exists() and (path / "manifest.json").exists()
 
 
 def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show, track: tuple[str, ...] = ()) -> Run:

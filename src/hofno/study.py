@@ -23,18 +23,20 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device, gpus_to_share
+from hofno.data.files import stamps_of
+from hofno.data.stamps import changed_files
 from hofno.data.store import generate, store_folder
-from hofno.errors import DivergedError, HofnoError, SpecError
+from hofno.errors import DataError, DivergedError, HofnoError, SpecError
 from hofno.problems.registry import problem
 from hofno.spec import Spec
 from hofno.stages import (
     check,
     evaluate_run,
-    is_finished,
     make_data,
     read_spec,
     train_run,
 )
+from hofno.storage.runs import is_finished
 from hofno.study_results import SCHEMA, check_results
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import device_name
@@ -304,6 +306,23 @@ def check_study_folder(out: Path, spec: Spec) -> None:
             raise SpecError(
                 f"{out} holds a study of other settings: {keys[0]} was {was} and is {now}; choose another --out, or "
                 "the settings it was started with"
+            )
+    refuse_changed_files(out, spec)
+
+
+def refuse_changed_files(out: Path, spec: Spec) -> None:
+    """Refuse to go on with a study whose files changed since one of its runs was trained: runs on others do not mix."""
+    made = [problem(member.data.problem, member.data.parameters) for member, _ in spec.members()]
+    now = {str(sorted(each.sources.items())): each for each in made if each.sources}
+    stamps = {sources: {"files": stamps_of(each)} for sources, each in now.items()}
+    for file in sorted(out.glob("runs/*/model.json")) if stamps else ():
+        run = read_spec(file.parent)
+        sources = str(sorted(problem(run.data.problem, run.data.parameters).sources.items()))
+        before = storage.read_json(file).get("stamp", {}).get("data")
+        if changed := changed_files(before, stamps.get(sources)):
+            raise DataError(
+                f"{', '.join(changed)} changed since {file.parent} was trained, and runs on other data make no study; "
+                "put the files back, or choose another --out"
             )
 
 

@@ -8,6 +8,7 @@ a longer rollout does, and spectra.
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import Tensor
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Split
+from hofno.data.stamps import changed_files
 from hofno.errors import SpecError
 from hofno.evaluation.rollout import BOUND
 from hofno.geometry import Sphere
@@ -63,6 +65,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     _published_tables(page, results, rows, spec)
     if sure := [run for run in results["runs"] if "bound" in run]:
         chapters.expectations(page, sure)
+    elif results["origin"] == "original" and spec.data.parameters.get("valid") == 0:
+        chapters.nothing_to_expect(page)
     if any("rel_l2_low" in row.metrics and "rollout" not in row.metrics for row in rows):
         chapters.by_scale(page, rows, _of_each_label(results, "spectra"))
     records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
@@ -89,11 +93,16 @@ def _lead(results: dict[str, Any], spec: Spec) -> str:
     count, missing = len(results["runs"]), len(spec.members()) - len(results["runs"])
     runs = f"{count} run{'s' * (count > 1)}"
     if missing > 0:
-        runs = f"{count} of the {count + missing} runs of this study ({missing} missing or not finished)"
+        diverged = min(missing, len(results.get("diverged", [])))
+        left = (
+            f"{diverged} diverged" * (diverged > 0),
+            f"{missing - diverged} missing or not finished" * (missing > diverged),
+        )
+        runs = f"{count} of the {count + missing} runs of this study ({', '.join(filter(None, left))})"
     epochs = sorted({run.get("epochs", spec.train.epochs) for run in results["runs"]})
     return (
         f"{runs} on {ORIGINS.get(results['origin'], results['origin'])} (`{spec.data.problem}`: {data}). "
-        f"Trained for {_either(epochs)} epochs on {results['device']}. "
+        f"Trained for {_either(epochs)} epoch{'s' * (epochs != [1])} on {results['device']}. "
         "Errors are on the test split, which training and the choice of weights never see."
     )
 
@@ -203,10 +212,13 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     if note := _shown_here([member for member, _ in few.values()], len(shown), len(spec.members())):
         page.text(note)
     histories = {label: read_history(folder) for label, (_, folder) in few.items()}
-    page.figure(figures.learning_curves(histories), "Training loss and validation error by epoch.")
+    validated = any("valid_rel_l2" in row for history in histories.values() for row in history)
+    caption = f"Training loss {'and validation error ' * validated}by epoch."
+    page.figure(figures.learning_curves(histories), caption)
     page.section("What the models predict")
     evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
     data = make_data(next(iter(few.values()))[0])
+    _warn_of_changed_files(data.stamp, [folder for _, folder in few.values()])
     made = problem(spec.data.problem, spec.data.parameters)
     count = len(data.test) // made.together
     shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
@@ -224,6 +236,17 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
         f"Share of the {count} test samples with a relative L2 error up to the given value. Marks: the medians.",
     )
     return True
+
+
+def _warn_of_changed_files(now: dict[str, Any], folders: list[Path]) -> None:
+    """Say so where the sample that is shown is not from the files that runs were trained on."""
+    stamps = [storage.read_json(folder / "model.json").get("stamp", {}).get("data") for folder in folders]
+    if names := dict.fromkeys(name for stamp in stamps for name in changed_files(stamp, now)):
+        warnings.warn(
+            f"{', '.join(names)} changed since the runs were trained: the sample in the report is of the changed file, "
+            "the numbers are not",
+            stacklevel=2,
+        )
 
 
 def _shown_here(members: list[Spec], labels: int, runs: int) -> str:

@@ -228,9 +228,9 @@ class Surrogate:
     def _experienced(self) -> Experience:
         if self.experience is None:
             raise SpecError(
-                "this operator knows nothing of its errors: it was trained by other means or by an earlier version; "
-                "train it again, or with the data at hand: from hofno.train.experience import gain_experience; "
-                "operator.experience = gain_experience(operator, data, selected=False)"
+                "this operator knows nothing of its errors: it was trained without validation samples "
+                "or by other means; train it again, or with the data at hand: from hofno.train.experience import "
+                "gain_experience; operator.experience = gain_experience(operator, data, selected=False)"
             )
         return self.experience
 

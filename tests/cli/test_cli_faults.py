@@ -271,7 +271,7 @@ def test_a_study_with_a_run_that_diverges_is_reported_and_fails(hofno: Hofno, re
     assert "1 of 2 runs diverged, the others are done: 'HO-FNO, lr 1e+30' (seed 0)" in line
     assert "give the same hofno run again" in line
     text = (folder / "study" / "report.md").read_text()
-    assert "1 of the 2 runs of this study (1 missing or not finished)" in text
+    assert "1 of the 2 runs of this study (1 diverged)" in text
     assert "- HO-FNO, lr 1e+30, seed 0: the loss turned" in text
     assert len(json.loads((folder / "all.json").read_text())["runs"]) == 1
     alone = ("--set", "train.epochs=1", "--set", "train.lr=1e30")

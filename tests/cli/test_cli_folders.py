@@ -10,6 +10,7 @@ from typer.testing import Result
 
 import hofno as package
 from hofno import stages
+from hofno.storage.runs import instead_of_a_run
 
 Hofno = Callable[..., Result]
 Refused = Callable[..., str]
@@ -39,8 +40,22 @@ def test_a_study_in_place_of_a_run(study: Path, refused: Refused, hofno: Hofno) 
 def test_many_runs_are_not_all_named(folder: Path) -> None:
     for number in range(9):
         (folder / "study" / "runs" / str(number)).mkdir(parents=True)
-        (folder / "study" / "runs" / str(number) / "spec.toml").touch()
-    assert stages.instead_of_a_run(folder / "study").endswith("runs/5 and 3 more")
+        for name in ("spec.toml", "model.safetensors", "manifest.json"):
+            (folder / "study" / "runs" / str(number) / name).touch()
+    assert instead_of_a_run(folder / "study").endswith("runs/5 and 3 more")
+
+
+def test_runs_that_are_not_finished_are_not_offered(study: Path, refused: Refused) -> None:
+    first, second = sorted((study / "runs").iterdir())
+    assert refused("report", "study/runs").endswith("study/runs holds the runs of a study; give the study: study")
+    assert "it holds the runs of the study study; give one of them" in refused("evaluate", "study/runs")
+    (first / "model.safetensors").unlink()
+    told = refused("evaluate", "study")
+    assert told.endswith(f"of 2 runs, 1 of them not finished; give one of them: {second.relative_to(study.parent)}")
+    (second / "model.safetensors").unlink()
+    (study / "results.json").unlink()
+    assert "2 of them not finished; give its hofno run again to finish them" in refused("evaluate", "study")
+    assert "is a study of 2 runs without its results.json; give its hofno run again" in refused("report", "study")
 
 
 def test_a_folder_of_fit_and_a_saved_model(refused: Refused, hofno: Hofno, folder: Path) -> None:

@@ -132,6 +132,29 @@ def test_a_run_does_not_go_on_with_other_numbers(arrays: Path, hofno: Hofno) -> 
     assert hofno("train", "--resume", "run").exit_code == 0
 
 
+def test_more_samples_of_other_files_can_be_scored(arrays: Path, hofno: Hofno) -> None:
+    data = 'problem = "arrays"\nx = "x.npy"\ny = "y.npy"'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    for name, channels in (("x", 2), ("y", 1)):
+        np.save(arrays / f"{name}2.npy", drawn(20, channels, 8, 10) + 1)
+    others = ("--set", "data.x=x2.npy", "--set", "data.y=y2.npy")
+    told = hofno("evaluate", "run", *others).stdout
+    more = "--set data.train=1 --set data.valid=1 --set data.test=18"
+    assert f"these are 2 of 20 samples, more are scored with {more}" in told
+    whole = hofno("evaluate", "run", *others, *more.split())
+    assert "18 test samples" in whole.stdout, whole.output
+    assert "more are scored" not in whole.stdout
+
+
+def test_a_batch_of_more_samples_than_there_are(arrays: Path, hofno: Hofno) -> None:
+    data = 'problem = "arrays"\nx = "x.npy"\ny = "y.npy"'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    shown = hofno("show", "own.toml", "--set", "train.batch_size=500").stdout
+    assert "2 epochs of 1 batch: 2 steps; batch_size=500 is more than the 24 there are" in shown
+    assert "more than" not in hofno("show", "own.toml").stdout
+
+
 def test_own_trajectories(arrays: Path, hofno: Hofno) -> None:
     data = 'problem = "trajectories"\nframes = "frames.npy"\nhistory = 2\nhorizon = 3'
     (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))

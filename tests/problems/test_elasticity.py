@@ -253,7 +253,7 @@ class TestReader:
                 read_published(tmp_path)
         with sigma.open("wb") as file:
             np.savez(file, sigma=values)
-        with pytest.raises(DataError, match=r"sigma_10\.npy could not be read"):
+        with pytest.raises(DataError, match=r"sigma_10\.npy is an archive"):
             read_published(tmp_path)
         np.save(sigma, np.array([{"a": 1}], object), allow_pickle=True)
         with pytest.raises(DataError, match="Python objects"):

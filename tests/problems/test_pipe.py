@@ -229,8 +229,8 @@ class TestReader:
         for sizes, message in (
             ({"train": 1001}, "1 to 1000 samples for train; got train=1001"),
             ({"test": 201}, "1 to 200 samples for test"),
-            ({"valid": 1111}, "1 to 1110 samples for valid"),
-            ({"valid": 0}, "got valid=0"),
+            ({"valid": 1111}, "0 to 1110 samples for valid"),
+            ({"valid": -1}, "got valid=-1"),
             ({"valid": 3}, "holds 1202 samples, 1203 are asked for"),
         ):
             with pytest.raises(DataError, match=message):

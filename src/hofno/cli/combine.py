@@ -9,6 +9,7 @@ import typer
 
 from hofno.cli.options import print_table, progress_on
 from hofno.errors import CheckpointError, SpecError
+from hofno.storage.runs import is_finished, runs_of_study
 
 
 def combine(
@@ -76,7 +77,7 @@ def _finished(given: list[Path], only: list[str]) -> list[Path]:
 
     found: list[Path] = []
     for path in given:
-        inside = stages.runs_of_study(path)
+        inside = runs_of_study(path)
         if inside:
             labels = {run: stages.read_spec(run).label or run.name for run in inside}
             kinds = sorted({*labels.values()})
@@ -89,11 +90,11 @@ def _finished(given: list[Path], only: list[str]) -> list[Path]:
             found += [run for run in inside if not only or labels[run] in only]
         else:
             found.append(path)
-    if only and not any(stages.runs_of_study(path) for path in given):
+    if only and not any(runs_of_study(path) for path in given):
         raise SpecError("--only chooses among the runs of a study; leave it out, or give the folder of a study")
     for path in found:
         stages.read_spec(path)  # says what to do where it is no run
-        if not stages.is_finished(path):
+        if not is_finished(path):
             raise CheckpointError(f"{path} has not finished; continue it with: {stages.resume_command(path)}")
     if len(found) < 2:
         raise SpecError(f"combine joins two runs or more; got {len(found)}; train another, with another seed")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
     from hofno.geometry import Geometry
-    from hofno.problems.base import Rollout
+    from hofno.problems.base import Problem, Rollout
     from hofno.spec import Spec
 
 KINDS = ("models", "problems", "specs")
@@ -112,6 +112,7 @@ def _show_model(name: str) -> None:
 
 def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import stages
+    from hofno.bench.rehearse import epoch_of
     from hofno.cli.cost import cost_of
     from hofno.data.device import find_device
     from hofno.models.registry import parameter_counts, place
@@ -137,13 +138,14 @@ def _show_spec(spec: Spec, time: bool) -> None:
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],
         [
             "samples",
-            f"{made.train} training, {made.valid} validation, {made.test} test"
+            f"{made.train} training, {made.valid or 'no'} validation, {made.test} test"
             + (f", of {made.together} fields each" if made.together > 1 else ""),
         ],
+        *_files(made, spec),
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {arguments or 'all arguments have their defaults'}"],
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
-        ["training", f"{spec.train.epochs} epochs of {cost.batches} batches: {cost.steps:,} steps"],
+        ["training", _training(spec, cost.batches, cost.steps, epoch_of(made, spec.train).items)],
         ["arithmetic", f"about {_flop(cost.step_flops)} in a step, {_flop(cost.flops)} in all"],
         ["device", f"{device}, {_precision(spec, device)}, seed {spec.seed}"],
         ["data memory", _size(data_bytes)],
@@ -163,6 +165,35 @@ def _show_spec(spec: Spec, time: bool) -> None:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         tell(f"{name:<{width}}  {value}", indent=width + 2)
+
+
+def _training(spec: Spec, batches: int, steps: int, items: int) -> str:
+    """Epochs and steps; a batch that is larger than what there is to train on holds all of it."""
+    epochs, size = spec.train.epochs, spec.train.batch_size
+    told = f"{epochs} epoch{'s' * (epochs > 1)} of {batches} batch{'es' * (batches > 1)}: {steps:,} steps"
+    if size <= items:
+        return told
+    return f"{told}; batch_size={size} is more than the {items} there are, so that each step takes all of them"
+
+
+def _files(made: Problem, spec: Spec) -> list[list[str]]:
+    """What is in the files that data are read from, by their heads, and which keys say nothing about these."""
+    from hofno.data.files import look
+    from hofno.problems.base import Published
+
+    if not made.sources:
+        return []
+    told = "; ".join(
+        f"{path} holds " + ", ".join(f"{name} {_shape(shape)}".strip() for name, shape in arrays.items())
+        for path, arrays in look(made).items()
+    )
+    idle = [f"data.{key}" for key in spec.data.parameters if isinstance(made, Published) and key in made.of_solver]
+    note = f"{', '.join(idle)}: of data that are generated, of no effect on files"
+    return [["files", told], *([["not used", note]] if idle else [])]
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _places(geometry: Geometry) -> str:

@@ -24,10 +24,10 @@ NAMED = 5
 def what_to_expect(
     operator: Surrogate, x: Any, coords: Any, mask: Any = None, fixed: Any = None, *, steps: int | None
 ) -> list[str]:
-    """Lines on the error of predictions from these inputs; none where the operator knows nothing of its errors."""
+    """Lines on the error of predictions from these inputs, or one on why nothing is known of it."""
     known = operator.experience
     if known is None:
-        return []
+        return ["no error can be expected: the model was trained without validation samples, or by other means"]
     strange = np.atleast_1d(operator.strangeness(x, coords, mask=mask, fixed=fixed))
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
     if len(wrong) < len(strange):

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from hofno.errors import CheckpointError, SpecError
+from hofno.storage.runs import instead_of_a_run, runs_of_study
 
 
 def export(
@@ -39,7 +40,6 @@ def export(
     FILE.onnx is for ONNX Runtime and others (from the extra "export"), FILE.pt2 for PyTorch without hofno:
     torch.export.load(FILE).module(). Either is run and compared with the operator before it is kept.
     """
-    from hofno import stages
     from hofno.deploy import export as write
     from hofno.saved import load
 
@@ -47,8 +47,8 @@ def export(
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
     if shape and re.fullmatch(r"\d+(x\d+)*", shape) is None:
         raise SpecError(f"--shape is a number of points for each axis, such as 85x85; got {shape!r}")
-    if stages.runs_of_study(run):
-        raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
+    if runs_of_study(run):
+        raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
     asked = tuple(map(int, shape.split("x"))) if shape else None
     off = write(load(run), target, batch=batch, shape=asked, steps=steps)
     size = target.stat().st_size / 1e6

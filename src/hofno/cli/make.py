@@ -13,6 +13,7 @@ from hofno.cli.failures import INTERRUPTED, WRONG
 from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, load_study, print_table, progress_on
 from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import DivergedError, SpecError
+from hofno.storage.runs import is_finished
 
 if TYPE_CHECKING:
     from hofno.spec import Spec
@@ -43,6 +44,8 @@ def generate(
     rows = []
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
+        if len(parts.x) == 0:
+            continue
         given = [("input", parts.x)]
         if data.rollout is not None and data.rollout.fixed:
             taken, whole = data.rollout.taken, parts.x.shape[1]
@@ -196,7 +199,7 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
 
     read = stages.read_spec(path)
     ranks = _ranks(read)
-    if stages.is_finished(path) and (path / "evaluation.json").exists():
+    if is_finished(path) and (path / "evaluation.json").exists():
         if ranks.first:
             typer.echo(f"the run in {path} is finished; nothing is left to train")
         return
@@ -211,7 +214,7 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
     from hofno.train.track import check_trackers
 
     check_trackers(track, path)
-    show, trained = choose_show(True), resume and stages.is_finished(path)
+    show, trained = choose_show(True), resume and is_finished(path)
     ranks.by_first(lambda: _check_store(read))
     data = ranks.by_first(lambda: stages.make_data(read, progress_on(show)))
     data = stages.make_data(read) if data is None else data

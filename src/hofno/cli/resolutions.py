@@ -18,6 +18,7 @@ from hofno.errors import CheckpointError, SpecError
 from hofno.report.drawing import in_any_script
 from hofno.report.resolution import curves_of, error_against_resolution
 from hofno.saved import load
+from hofno.storage.runs import is_finished
 from hofno.study import RESOLUTION as FILE
 from hofno.study import means_by_resolution
 from hofno.study_results import check_results
@@ -71,7 +72,7 @@ def _folders(run: Path) -> list[Path]:
     """The run itself, or the finished runs of a study."""
     if not (run / "runs").is_dir():
         return [run]
-    found = sorted(path for path in (run / "runs").iterdir() if path.is_dir() and stages.is_finished(path))
+    found = sorted(path for path in (run / "runs").iterdir() if path.is_dir() and is_finished(path))
     if not found:
         again = f"hofno run SPEC --out {shlex.quote(str(run))}"
         raise CheckpointError(f"the study {run} has no finished run; go on with it: {again}")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hofno.cli.options import print_table, progress_on, read_settings
 from hofno.errors import CheckpointError, SpecError
+from hofno.storage.runs import instead_of_a_run, runs_of_study
+
+if TYPE_CHECKING:
+    from hofno.spec import Spec
 
 WORST = 5
 SYMMETRIC = "train.symmetric"
@@ -82,6 +86,7 @@ def evaluate(
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
         means, bound = scores.means(), kept_bound(surrogate, scores, known_spreads(surrogate, data.test))
         note = f"other {other} than the run's own: nothing is written"
+        note += _more_of_files(changed) if other == "data" else ""
     rows = []
     of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
     for name, mean in means.items():
@@ -96,7 +101,23 @@ def evaluate(
     typer.echo(f"worst samples by rel_l2: {worst}")
     for line in what_was_kept(bound or {}):
         typer.echo(line)
+    if surrogate.experience is None:
+        typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)
+
+
+def _more_of_files(spec: Spec) -> str:
+    """How all samples of other files of one's own are scored, of which the test samples are some."""
+    from hofno.problems.registry import problem
+
+    made = problem(spec.data.problem, spec.data.parameters)
+    if made.origin != "user" or made.train + made.valid < 3:
+        return ""
+    rest = made.train + made.valid + made.test - 2
+    return (
+        f"; these are {made.test} of {rest + 2} samples, more are scored with --set data.train=1 --set data.valid=1 "
+        f"--set data.test={rest}"
+    )
 
 
 def predict(
@@ -135,7 +156,7 @@ def predict(
     For a model at points whose only input is their places, INPUT.npy holds the places. Below the shapes it says what
     error to expect, by the validation samples of the training, and which inputs are unlike those of training.
     """
-    from hofno import stages, storage
+    from hofno import storage
     from hofno.cli.expect import what_to_expect
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
@@ -144,8 +165,8 @@ def predict(
     for file in (target, spread):
         if file is not None and file.exists() and not force:
             raise SpecError(f"{file} exists already; give another file, or --force to replace it")
-    if stages.runs_of_study(run):
-        raise CheckpointError(f"{run} is no single model: {stages.instead_of_a_run(run)}")
+    if runs_of_study(run):
+        raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
     values = read_npy(source)
     places, inside, kept = (None if file is None else read_npy(file) for file in (coords, mask, fixed))
     operator = load(run, "auto")
@@ -187,6 +208,13 @@ def report(
             raise CheckpointError(
                 f"{source} is a single run, and a report is of a study; its errors are printed by: hofno evaluate "
                 f"{given}; to have a study, {make}"
+            )
+        if source.name == "runs" and (source.parent / "results.json").is_file():
+            raise CheckpointError(f"{source} holds the runs of a study; give the study: {source.parent}")
+        if runs := runs_of_study(source):
+            raise CheckpointError(
+                f"{source} is a study of {len(runs)} run{'s' * (len(runs) > 1)} without its results.json; give its "
+                "hofno run again, which writes it and keeps finished runs"
             )
         raise CheckpointError(f"{source} holds no study: there is no {file}; {make}")
     if source.is_file() and out is None:

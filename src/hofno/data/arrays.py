@@ -17,6 +17,7 @@ from hofno.data.rounding import warn_of_rounding
 from hofno.data.values import as_float32, as_mask, as_values
 from hofno.errors import DataError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
+from hofno.problems.axes import warn_of_channels_last
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import check_seed
 
@@ -88,6 +89,8 @@ def from_arrays(
         geometry = bounding_points(train)
     elif coords is not None:
         geometry = Mesh(shape=shape)
+    if geometry is None or isinstance(geometry, Mesh):
+        warn_of_channels_last("y", tuple(whole.parts.y.shape))
     stamp = {"origin": "user", "samples": list(counts), "shuffle_seed": seed}
     if geometry is None and min(shape) < 2:
         raise DataError(

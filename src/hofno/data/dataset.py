@@ -13,7 +13,6 @@ for, `split[rows]`, `split.batches(size)`, and all of them by `split.x` and its 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
@@ -26,6 +25,7 @@ from hofno.data.ondisk import FileArray, Values, bytes_of, in_memory, pieces_of,
 from hofno.data.values import as_mask, as_values
 from hofno.errors import DataError
 from hofno.geometry import Geometry, kind_of
+from hofno.problems.axes import on_one_grid
 from hofno.problems.base import Arrays, Origin, Rollout, Trajectories
 from hofno.problems.symmetry import Symmetry
 
@@ -65,7 +65,7 @@ class Split:
         if len(x.shape) < 3 or len(y.shape) < 3 or x.shape[2:] != y.shape[2:]:
             raise DataError(
                 f"x and y must be (n, channels, *grid) on one grid; got x {tuple(x.shape)} and y "
-                f"{tuple(y.shape)}; {_on_one_grid(tuple(x.shape), tuple(y.shape))}"
+                f"{tuple(y.shape)}; {on_one_grid(tuple(x.shape), tuple(y.shape))}"
             )
         if x.shape[0] % together:
             raise DataError(f"errors are taken of {together} samples together, and there are {x.shape[0]} of them")
@@ -181,37 +181,6 @@ class Split:
 
 def _float32(values: Values | np.ndarray, name: str) -> Values:
     return values.float() if isinstance(values, Tensor) and not values.is_complex() else as_values(values, name)
-
-
-def _on_one_grid(x: tuple[int, ...], y: tuple[int, ...]) -> str:
-    """What gives arrays of these shapes one grid: an axis for a single channel, channels in their place, or both."""
-
-    def readings(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ...]]]:
-        return [("", shape[2:]), (f"{name}[:, None]", shape[1:]), (f"numpy.moveaxis({name}, -1, 1)", shape[1:-1])]
-
-    pairs = itertools.product(readings("x", x), readings("y", y))
-    fitting = [[one, other] for (one, grid), (other, same) in pairs if grid == same and grid and min(grid) > 1]
-    if not fitting:
-        return _as_fields(x, y)
-    fixes = list(filter(None, min(fitting, key=lambda names: sum(map(bool, names)))))
-    why = (
-        "channels are the second axis" if any("moveaxis" in fix for fix in fixes) else "a single channel needs its axis"
-    )
-    return f"{why}: give {' and '.join(fixes)}"
-
-
-def _as_fields(x: tuple[int, ...], y: tuple[int, ...]) -> str:
-    """What to do about arrays that no reading puts on one grid; one of them may be numbers, (n,) or (n, c)."""
-    if (len(x) < 3) == (len(y) < 3):
-        return "give both at the same points"
-    name, flat, other = ("x", x, y) if len(x) < 3 else ("y", y, x)
-    axes = ", ".join([":"] * len(flat) + ["None"] * (len(other) - len(flat)))
-    wanted = (other[0], *flat[1:2], *(1,) * (2 - len(flat)), *other[2:])
-    models = "models take fields" if name == "x" else "models predict fields, and their mean is such a number"
-    return (
-        f"if {name} holds numbers of whole samples, make them constant fields ({models}): "
-        f"numpy.broadcast_to({name}[{axes}], {wanted}); else give both at the same points"
-    )
 
 
 @dataclass(frozen=True, repr=False)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hofno.data.arrays import from_arrays
 from hofno.data.dataset import Dataset
-from hofno.data.read import options_of, read
+from hofno.data.heads import Shapes, shapes_in
+from hofno.data.read import options_of, read, stamps_of_published
 from hofno.data.series import from_trajectories
+from hofno.data.stamps import stamp_of
 from hofno.errors import DataError
 from hofno.problems.base import Problem, Published
 from hofno.problems.own import OwnArrays, OwnTrajectories, open_array
-
-END = 2**20  # bytes at each end of a file that its stamp knows
 
 
 def dataset_of_files(made: Problem) -> Dataset:
@@ -42,44 +41,55 @@ def dataset_of_files(made: Problem) -> Dataset:
         )
     else:
         raise NotImplementedError(made.name)
-    stamp = {"problem": made.name, "files": {name: _stamp(file) for name, file in made.sources.items()}}
+    stamp = {"problem": made.name, "files": stamps_of(made)}
     return replace(data, stamp={**data.stamp, **stamp}, card=made.card)
 
 
 def _published(made: Published) -> Dataset:
     """The published files, cut as the problem says; they must be what it says they are."""
-    asked = {name: getattr(made, name) for name in options_of(made.name) if name in made.model_fields_set}
-    data = read(made.name, made.files, **asked)
-    shape, expected = data.grid.shape, made.grid_geometry.shape
-    if shape != expected:
+    data = read(made.name, made.files, **_asked(made))
+    _refuse_others(made, data.grid.shape, (data.in_channels, data.out_channels))
+    return data
+
+
+def _asked(made: Published) -> dict[str, Any]:
+    """What the problem says of how its files are cut."""
+    return {name: getattr(made, name) for name in options_of(made.name) if name in made.model_fields_set}
+
+
+def _refuse_others(made: Published, shape: tuple[int, ...], channels: tuple[int, int]) -> None:
+    """Refuse files on another grid, or of other channels, than the problem describes."""
+    if shape != (expected := made.grid_geometry.shape):
         raise DataError(
             f"the samples of {made.files} have {_by(shape)} points and the spec describes {_by(expected)}; give the "
             "parameters of the published set, or leave out those that change its grid"
         )
-    if (data.in_channels, data.out_channels) != made.channels:
+    if channels != made.channels:
         raise DataError(
-            f"{made.files} gives {data.in_channels} to {data.out_channels} channels and the spec describes "
+            f"{made.files} gives {channels[0]} to {channels[1]} channels and the spec describes "
             f"{made.channels[0]} to {made.channels[1]}; leave out the parameters that change them"
         )
-    return data
 
 
-def _stamp(file: str) -> dict[str, object]:
-    """What tells a file from a changed one of the same name, a copy of it not: its size, and a hash of its two ends."""
-    with Path(file).open("rb") as opened:
-        head = opened.read(END)
-        size = opened.seek(0, os.SEEK_END)
-        opened.seek(max(0, size - END))
-        ends = hashlib.sha256(head + opened.read(END)).hexdigest()
-    return {"name": Path(file).name, "bytes": size, "sha256_of_ends": ends}
+def look(made: Problem) -> Shapes:
+    """The arrays in the files of a problem that has `sources`, by their heads; what cannot be its data is refused."""
+    if not isinstance(made, Published):  # its own arrays were looked at when it was made
+        return {Path(file): {"": open_array(file).shape} for file in made.sources.values()}
+    asked = _asked(made)
+    found = shapes_in(made.name, made.files, **asked)
+    if made.rollout is not None:
+        _refuse_others(made, found[Path(made.files)]["u"][1:3], made.channels)
+    elif "resolution" not in options_of(made.name):  # where it is one, it was refused with the shapes
+        plain = type(made)(files=made.files, **asked)
+        _refuse_others(made, plain.grid_geometry.shape, plain.channels)
+    return found
 
 
-def changed_files(before: object, now: object) -> list[str]:
-    """Names of the user's own files that are not what they were, by two stamps of data."""
-    were, are = (stamp.get("files") if isinstance(stamp, dict) else None for stamp in (before, now))
-    if not isinstance(were, dict) or not isinstance(are, dict):
-        return []
-    return [str(were[part].get("name", part)) for part in were if part in are and were[part] != are[part]]
+def stamps_of(made: Problem) -> dict[str, dict[str, object]]:
+    """What tells the files of a problem from changed ones, as the stamps of its data do."""
+    if isinstance(made, Published):
+        return stamps_of_published(made.name, made.files)
+    return {name: stamp_of(file) for name, file in made.sources.items()}
 
 
 def _by(shape: tuple[int, ...]) -> str:

@@ -66,8 +66,14 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
         where = ""
         if isinstance(grid, Mesh) and coords is None:
             where = "; places on a mesh are channels, the last ones: give coords=.., or an x that holds them"
-        if rollout is not None and rollout.fixed and fixed is None:
+        elif rollout is not None and rollout.fixed and fixed is None:
             where = f"; the last {rollout.fixed} are fixed fields: give fixed=.., or an x that holds them"
+        elif rollout is not None and not by_field and batch.ndim == axes + 2 and batch.shape[1] > channels:
+            where = f"; a model in time takes the last frames: give x[:, -{rollout.history}:]" * (rollout.fields == 1)
+        elif values.ndim == axes + 2 and values.shape[-1] == channels:
+            where = "; channels are the second axis: give numpy.moveaxis(x, -1, 1)"
+        elif channels == 1 and values.ndim in (axes, axes + 1):
+            where = "; a single channel needs its axis: give x" + ("[None]" if values.ndim == axes else "[:, None]")
         raise ShapeError(
             f"expected (n, {channels}, *grid) with {axes} grid axes, or one sample without n; "
             f"got shape {tuple(values.shape)}{where}"
@@ -145,6 +151,8 @@ def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> G
             f"expected x (n, {channels}, N), coords (n, {grid.dim}, N) or ({grid.dim}, N) for all, and a "
             f"mask (n, N) or none, or one sample without n; got x {None if x is None else tuple(np.shape(x))}, "
             f"coords {tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
+            + "; the coordinates of a point come before it: give numpy.moveaxis(coords, -1, -2)"
+            * (places.ndim > 1 and places.shape[-1] == grid.dim != places.shape[-2])
         )
     if inside is not None and not bool(inside.any(1).all()):
         raise ShapeError("the mask leaves a sample without a single point; leave that sample out")

@@ -11,18 +11,21 @@ import difflib
 import inspect
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
-from hofno.errors import DataError, SpecError
+from hofno.data.heads import check_airfoil, check_count, published_files
+from hofno.data.stamps import stamp_of
+from hofno.errors import SpecError
 from hofno.geometry import Grid
 from hofno.problems import airfoil, darcy, elasticity, pipe, pressed
-from hofno.problems.base import Arrays, Problem, Rollout
+from hofno.problems.base import Arrays, Problem
 from hofno.problems.navier_stokes import CARD
 from hofno.problems.registry import problem as make_problem
 from hofno.problems.symmetry import driven_flow, square
-from hofno.problems.trajectories import published_test, split_frames, usual_valid
+from hofno.problems.trajectories import cut_file, split_frames
 from hofno.problems.vorticity_checks import read_published
 
 
@@ -50,7 +53,13 @@ def read(problem: str, path: str | Path, **options: Any) -> Dataset:
                 raise SpecError(f"{name} is true or false; got {value!r}")
         elif not isinstance(known[name], str) and (type(value) is not int or value < 0):
             raise SpecError(f"{name} is a whole number of at least 0; got {value!r}")
-    return READERS[problem](Path(path), **options)
+    data = READERS[problem](Path(path), **options)
+    return replace(data, stamp={**data.stamp, "files": stamps_of_published(problem, path)})
+
+
+def stamps_of_published(problem: str, path: str | Path) -> dict[str, dict[str, object]]:
+    """What tells the published files of a benchmark from changed ones, by their names."""
+    return {file.name: stamp_of(file) for file in published_files(problem, path) if file.is_file()}
 
 
 def options_of(problem: str) -> dict[str, Any]:
@@ -71,34 +80,20 @@ def _navier_stokes(
     """Frames of one file; `start`, `horizon` and `train` are all there is where they are 0."""
     frames = read_published(path)  # (n, T, h, w)
     samples, count = frames.shape[:2]
-    start = start or history
-    horizon = horizon or max(1, count - start)
-    test = published_test(samples) if test is None else test
-    valid = usual_valid(samples) if valid is None else valid
-    train = train or samples - valid - test
-    if min(train, test) < 1 or train + valid + test > samples:
-        raise SpecError(
-            f"{path} holds {samples} samples; train={train}, valid={valid} and test={test} must fit in them, with at "
-            "least one to train and one to test; lower one of them"
-        )
-    if not 1 <= history <= start or start + horizon > count:
-        raise SpecError(
-            f"{path} holds {count} frames; got history={history}, start={start}, horizon={horizon}; 1 <= history <= "
-            "start and start + horizon <= frames are needed: lower one of them"
-        )
-    rollout, last = Rollout(history, horizon), samples - test
+    cut = cut_file(path, samples, count, history, start, horizon, train, valid, test)
+    train, valid, test, start, last = cut.train, cut.valid, cut.test, cut.start, samples - cut.test
     rows = slice(train), slice(last - valid, last), slice(last, samples)
-    found = split_frames(frames, *rows, rollout, start)
-    stamp = {"problem": "navier_stokes", "file": path.name, "samples": [train, valid, test], "start": start}
+    found = split_frames(frames, *rows, cut.rollout, start)
+    stamp = {"problem": "navier_stokes", "samples": [train, valid, test], "start": start}
     grid = Grid(shape=tuple(frames.shape[2:]), periodic=True)
-    return trajectory_dataset(found, grid, rollout, "original", stamp, CARD, driven_flow())
+    return trajectory_dataset(found, grid, cut.rollout, "original", stamp, CARD, driven_flow())
 
 
 def _darcy(folder: Path, resolution: int = 85, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Coefficients and solutions of the two files."""
     arrays = darcy.read_published(folder, resolution, train, valid, test)
     splits = {name: split_of(split) for name, split in arrays.items()}
-    stamp = {"problem": "darcy", "files": list(darcy.FILES), "samples": [train, valid, test], "resolution": resolution}
+    stamp = {"problem": "darcy", "samples": [train, valid, test], "resolution": resolution}
     grid = Grid(shape=(resolution, resolution), periodic=False)
     parts = splits["train"], splits["valid"], splits["test"]
     return Dataset(*parts, grid, "original", stamp, darcy.CARD, symmetry=square())
@@ -110,18 +105,12 @@ def _original(splits: dict[str, Split], made: Problem, stamp: dict[str, Any]) ->
     return Dataset(*parts, made.grid_geometry, "original", stamp, made.card, symmetry=made.symmetry)
 
 
-def _check_count(name: str, count: int, held: int) -> None:
-    """Refuse more samples than the files have for a split, and none to train or to test."""
-    if not (name != "valid") <= count <= held:
-        raise SpecError(f"the files hold {max(0, held)} samples for {name}; got {name}={count}")
-
-
 def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Points and stresses of the files; validation samples are some that the published protocol leaves out."""
     asked = {"train": train, "valid": valid, "test": test}
     found = {name: split_of(arrays) for name, arrays in elasticity.read_published(folder).items()}
     for name, count in asked.items():
-        _check_count(name, count, len(found[name]))
+        check_count(name, count, len(found[name]))
     splits = {name: found[name][:count] for name, count in asked.items()}
     stamp = {"problem": "elasticity", "samples": [train, valid, test]}
     return _original(splits, elasticity.Elasticity(), stamp)  # pyright: ignore[reportCallIssue]
@@ -130,21 +119,16 @@ def _elasticity(folder: Path, train: int = 1000, valid: int = 100, test: int = 2
 def _pipe(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Meshes and horizontal velocities of the files."""
     found = {name: split_of(part) for name, part in pipe.read_published(folder, train, valid, test).items()}
-    stamp = {"problem": "pipe", "files": list(pipe.FILES), "samples": [train, valid, test]}
+    stamp = {"problem": "pipe", "samples": [train, valid, test]}
     return _original(found, pipe.Pipe(), stamp)  # pyright: ignore[reportCallIssue]
 
 
 def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Meshes and Mach numbers of the files; validation samples are those after the published ones."""
     whole = airfoil.read_published(folder)
-    if len(whole.x) < 1200:
-        raise DataError(
-            f"{folder}: the files hold {len(whole.x)} samples, and the published ones are 1200 and more; get them again"
-        )
-    parts = {"train": (0, train, 1000), "test": (1000, test, 200), "valid": (1200, valid, len(whole.x) - 1200)}
+    check_airfoil(folder, len(whole.x), train, valid, test)
     found: dict[str, Split] = {}
-    for name, (first, count, most) in parts.items():
-        _check_count(name, count, most)
+    for name, first, count in (("train", 0, train), ("test", 1000, test), ("valid", 1200, valid)):
         rows = slice(first, first + count)
         found[name] = split_of(Arrays(whole.x[rows], whole.y[rows]))
     stamp = {"problem": "airfoil", "samples": [train, valid, test]}
@@ -159,7 +143,7 @@ def _plasticity(
     whole = pressed.read_published(folder)
     found: dict[str, Split] = {}
     for name, count in (("train", train), ("valid", valid), ("test", test)):
-        _check_count(name, count, len(whole[name].die))
+        check_count(name, count, len(whole[name].die))
         die = whole[name].die[:count]
         chosen = pressed.Pressed(die[:, ::-1].copy() if aligned else die, whole[name].frames[:count])
         found[name] = split_of(chosen.arrays(form), made.together)

@@ -89,6 +89,9 @@ Known flaws
 - Another device, version, count of threads or free memory may round differently.
 """
 
+FILES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")
+"""The original files."""
+
 PUBLISHED_SPLITS: dict[str, slice] = {"train": slice(0, 1000), "test": slice(1000, 1200)}
 """Samples of the original files that the published protocol trains and tests on; the other 1290 are not used."""
 
@@ -134,6 +137,7 @@ class Airfoil(Published):
     name: ClassVar[str] = "airfoil"
     summary: ClassVar[str] = "Airfoil: transonic Euler flow around deformed NACA-0012, mesh to Mach number"
     card: ClassVar[str] = CARD
+    of_solver: ClassVar[tuple[str, ...]] = ("mach", "amplitude", "tolerance", "max_steps", "seed")
 
     mach: float = Field(0.8, gt=0, lt=1, description="Mach number far away")
     amplitude: float = Field(0.05, ge=0, le=0.06, description="largest displacement of the design element")
@@ -300,6 +304,19 @@ def _part_done(
     return watch
 
 
+def open_published(folder: str | Path) -> list[np.ndarray]:
+    """The arrays of the original files as they lie there, of their shapes."""
+    place, mesh = Path(folder), (2 * WAKE_CELLS + FOIL_CELLS + 1, NORMAL_CELLS + 1)
+    x, y, q = found = [open_npy(place / name, axes) for name, axes in zip(FILES, (3, 3, 4), strict=True)]
+    n = len(x)
+    if n == 0 or x.shape != (n, *mesh) or y.shape != (n, *mesh) or q.shape != (n, 5, *mesh):
+        raise DataError(
+            f"{place}: expected X and Y of shape (n, {mesh[0]}, {mesh[1]}), Q of shape (n, 5, {mesh[0]}, {mesh[1]}); "
+            f"got {x.shape}, {y.shape}, {q.shape}; get the files again"
+        )
+    return found
+
+
 def read_published(folder: str | Path) -> Arrays:
     """All samples of the original files in a folder: x = nodes (n, 2, 221, 51), y = Mach (n, 1, 221, 51), float32.
 
@@ -307,14 +324,8 @@ def read_published(folder: str | Path) -> Arrays:
     p and Mach, n = 2490. The published protocol is PUBLISHED_SPLITS, with nothing normalised and relative L2 as loss.
     """
     place = Path(folder)
-    x, y, q = (open_npy(place / f"NACA_Cylinder_{part}.npy", axes) for part, axes in (("X", 3), ("Y", 3), ("Q", 4)))
-    mesh = (2 * WAKE_CELLS + FOIL_CELLS + 1, NORMAL_CELLS + 1)
-    n = len(x)
-    if n == 0 or x.shape != (n, *mesh) or y.shape != (n, *mesh) or q.shape != (n, 5, *mesh):
-        raise DataError(
-            f"{place}: expected X and Y of shape (n, {mesh[0]}, {mesh[1]}), Q of shape (n, 5, {mesh[0]}, {mesh[1]}); "
-            f"got {x.shape}, {y.shape}, {q.shape}; get the files again"
-        )
+    x, y, q = open_published(place)
+    n, *mesh = x.shape
     needed, free = 4 * 3 * x.size, free_bytes("cpu")
     if free is not None and needed > free:
         raise DataError(f"{place} needs {gibibytes(needed)} of memory and {gibibytes(free)} are free; free some memory")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from hofno.geometry import Geometry
 from hofno.problems.symmetry import Symmetry
@@ -216,7 +216,27 @@ class InTime(Problem):
 class Published(Problem):
     """A benchmark whose published files can be read in place of data that are generated."""
 
+    of_solver: ClassVar[tuple[str, ...]] = ("seed",)
+    """Parameters that say how data are generated, and nothing about files."""
+
+    valid: int = Field(
+        100, ge=0, description="validation samples, from a stream of their own; of files, 0 is for none, as published"
+    )
     files: str = Field("", description="published file, or folder of the files, to read instead of generating data")
+
+    @model_validator(mode="after")
+    def _of_files(self) -> Published:
+        if self.files and self.seed != 0:
+            raise ValueError(
+                f"seed is that of generated samples, and files hold the samples they hold; got seed={self.seed} and "
+                f"files={self.files!r}; leave one of them out"
+            )
+        if not self.files and self.valid < 1:
+            raise ValueError(
+                "valid=0 is for published files (data.files); generated validation samples are none of those to train; "
+                "give at least 1"
+            )
+        return self
 
     @property
     def origin(self) -> Origin:

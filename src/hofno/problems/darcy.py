@@ -28,7 +28,7 @@ from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
-from hofno.problems.matfile import read_mat
+from hofno.problems.matfile import read_mat, shape_in_mat
 from hofno.problems.symmetry import Symmetry, square
 from hofno.solvers.darcy import Scheme, bytes_per_field, solve_darcy
 
@@ -87,6 +87,7 @@ class Darcy(Published):
     name: ClassVar[str] = "darcy"
     summary: ClassVar[str] = "Darcy: -div(a grad u) = 1 in the square, a of two values to u"
     card: ClassVar[str] = CARD
+    of_solver: ClassVar[tuple[str, ...]] = ("scheme", "upper", "lower", "tau", "alpha", "seed")
     strided: ClassVar[bool] = True
 
     resolution: int = Field(85, ge=2, description="points on each axis of a sample: 85, 141, 211 or 421 of 421")
@@ -175,36 +176,45 @@ def read_published(
     Training samples are the first of file 1, test samples the first of file 2. The published protocol has no
     validation samples; here they are those of file 2 after sample 200, or after the test samples if there are more.
     """
-    if min(train, valid, test) < 1:
-        raise DataError(f"every split needs at least one sample; got train={train}, valid={valid}, test={test}")
-    first, second = (Path(folder) / name for name in FILES)
+    first, second = check_published(folder, resolution, train, valid, test)
     after = max(200, test)
     (training,) = _read_pairs(first, resolution, [slice(0, train)])
     testing, validation = _read_pairs(second, resolution, [slice(0, test), slice(after, after + valid)])
     return {"train": training, "valid": validation, "test": testing}
 
 
+def check_published(
+    folder: str | Path, resolution: int = 85, train: int = 1000, valid: int = 100, test: int = 200
+) -> dict[Path, dict[str, tuple[int, ...]]]:
+    """Shapes of the arrays in the original files, by their heads; refused where they do not hold what is asked for."""
+    if min(train, test) < 1:
+        raise DataError(f"training and test need at least one sample; got train={train}, valid={valid}, test={test}")
+    found: dict[Path, dict[str, tuple[int, ...]]] = {}
+    for name, needed in zip(FILES, (train, max(200, test) + valid if valid else test), strict=True):
+        path = Path(folder) / name
+        shapes = found[path] = {key: shape_in_mat(path, key, axes=3) for key in ("coeff", "sol")}
+        if shapes["coeff"] != shapes["sol"]:
+            raise DataError(
+                f"{path}: 'coeff' is of shape {shapes['coeff']} and 'sol' is of shape {shapes['sol']}, which must be "
+                "the same: get it again"
+            )
+        count, n, m = shapes["coeff"]
+        if n != m or n < resolution or resolution < 2 or (n - 1) % (resolution - 1):
+            raise DataError(f"{path}: 'coeff' is of shape {shapes['coeff']}; {_not_strided(resolution, n)}")
+        if count < needed:
+            raise DataError(f"{path} holds {count} samples, {needed} are asked for; ask for fewer, or get it again")
+    return found
+
+
 def _read_pairs(path: Path, resolution: int, parts: list[slice]) -> list[Arrays]:
     """Some samples of one file, strided; one whole variable is in memory at a time."""
     held: list[list[np.ndarray]] = []
-    shape: tuple[int, ...] = ()
     for key in ("coeff", "sol"):
         values = read_mat(path, key, order=(0, 1, 2))
-        if held and values.shape != shape:
-            raise DataError(
-                f"{path}: 'coeff' is of shape {shape} and 'sol' is of shape {values.shape}, which must be the same: "
-                "get it again"
-            )
-        shape = count, n, m = values.shape
-        if n != m or n < resolution or resolution < 2 or (n - 1) % (resolution - 1):
-            raise DataError(f"{path}: {key!r} is of shape {values.shape}; {_not_strided(resolution, n)}")
-        needed = max(part.stop for part in parts)
-        if count < needed:
-            raise DataError(f"{path} holds {count} samples, {needed} are asked for; ask for fewer, or get it again")
-        stride = (n - 1) // (resolution - 1)
+        stride = (values.shape[1] - 1) // (resolution - 1)
         held.append([values[part, None, ::stride, ::stride].copy() for part in parts])
     pairs = [Arrays(x, y) for x, y in zip(*held, strict=True)]
-    if any(x.x.min() <= 0 for x in pairs):
+    if any(pair.x.size and pair.x.min() <= 0 for pair in pairs):
         raise DataError(f"{path}: 'coeff' must be positive; it is not the published file: get it again")
     return pairs
 

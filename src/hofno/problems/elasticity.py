@@ -92,9 +92,10 @@ RUBBER = RivlinSaunders(c1=1.863e5, c2=9.79e3)
 
 _SCALE, _SEED, _SET = 16.0, 123, 2000  # of the published stream
 _FIRST = {"train": 0, "valid": 1000, "test": 1800}  # samples of the published set
-_ROOM = {"train": 1000, "valid": 800, "test": 200}
+ROOM = {"train": 1000, "valid": 800, "test": 200}
 _GROUP = {"cpu": 8, "cuda": 256}
 _FILES = {part: f"Random_UnitCell_{part}_10.npy" for part in ("XY", "sigma", "rr", "theta")}
+_SHAPES = {"XY": (POINTS, 2, _SET), "sigma": (POINTS, _SET), "rr": (ANGLES, _SET), "theta": (_SET, MODES)}
 _REMEDY = "it is cut, damaged or not the published file: get it again"
 
 
@@ -116,6 +117,7 @@ class Elasticity(Published):
     name: ClassVar[str] = "elasticity"
     summary: ClassVar[str] = "Elasticity: stress around a random void in a stretched sheet, 972 points"
     card: ClassVar[str] = CARD
+    of_solver: ClassVar[tuple[str, ...]] = ("draws", "strain", "seed")
 
     seed: int = Field(0, ge=0, description="seed of the voids (draws='own')")
     draws: Literal["own", "published"] = Field(
@@ -126,7 +128,7 @@ class Elasticity(Published):
     @model_validator(mode="after")
     def _possible(self) -> Elasticity:
         if self.draws == "published":
-            for split, most in _ROOM.items():
+            for split, most in ROOM.items():
                 if getattr(self, split) > most:
                     raise ValueError(
                         f"the published set has {most} samples for {split}; got {split}={getattr(self, split)}; "
@@ -260,20 +262,16 @@ def read_published(folder: str | Path) -> dict[str, Clouds]:
     (972, 2, 2000) and Random_UnitCell_sigma_10.npy (972, 2000); Random_UnitCell_rr_10.npy (42, 2000) and
     Random_UnitCell_theta_10.npy (2000, 10) are read if they are there.
     """
-    folder = Path(folder)
-    if not (folder / _FILES["XY"]).exists() and (folder / "Meshes").is_dir():
-        folder = folder / "Meshes"
-    coords = _read(folder / _FILES["XY"], (POINTS, 2, _SET)).transpose(2, 1, 0)
-    sigma = _read(folder / _FILES["sigma"], (POINTS, _SET)).T[:, None]
-    radii = _read(folder / _FILES["rr"], (ANGLES, _SET)).T if (folder / _FILES["rr"]).exists() else None
-    theta = _read(folder / _FILES["theta"], (_SET, MODES)) if (folder / _FILES["theta"]).exists() else None
+    found = {part: _finite(path, _SHAPES[part]) for part, path in published_files(folder).items()}
+    coords, sigma = found["XY"].transpose(2, 1, 0), found["sigma"].T[:, None]
+    radii, theta = found["rr"].T if "rr" in found else None, found.get("theta")
     return {
         split: Clouds(
-            np.empty((_ROOM[split], 0, POINTS), np.float32),
-            np.ascontiguousarray(sigma[a : a + _ROOM[split]]),
-            np.ascontiguousarray(coords[a : a + _ROOM[split]]),
-            None if radii is None else np.ascontiguousarray(radii[a : a + _ROOM[split]]),
-            None if theta is None else theta[a : a + _ROOM[split]],
+            np.empty((ROOM[split], 0, POINTS), np.float32),
+            np.ascontiguousarray(sigma[a : a + ROOM[split]]),
+            np.ascontiguousarray(coords[a : a + ROOM[split]]),
+            None if radii is None else np.ascontiguousarray(radii[a : a + ROOM[split]]),
+            None if theta is None else theta[a : a + ROOM[split]],
         )
         for split, a in _FIRST.items()
     }
@@ -290,11 +288,30 @@ def published_normaliser(y: np.ndarray, protocol: Literal["lamo", "ho_fno"]) -> 
     return float(y.mean(dtype=np.float64)), float(y.std(dtype=np.float64, ddof=1)) + 1e-8
 
 
-def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """The .npy array of real numbers of this shape, float32."""
+def published_files(folder: str | Path) -> dict[str, Path]:
+    """The original files in a folder, or in its `Meshes`, by what they hold: those needed, others if they are there."""
+    folder = Path(folder)
+    if not (folder / _FILES["XY"]).exists() and (folder / "Meshes").is_dir():
+        folder = folder / "Meshes"
+    paths = {part: folder / name for part, name in _FILES.items()}
+    return {part: path for part, path in paths.items() if part in ("XY", "sigma") or path.exists()}
+
+
+def open_published(folder: str | Path) -> list[np.ndarray]:
+    """The arrays of the original files as they lie there, of their shapes."""
+    return [_open(path, _SHAPES[part]) for part, path in published_files(folder).items()]
+
+
+def _open(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     values = open_npy(path)
     if values.shape != shape:
         raise DataError(f"{path} holds {values.dtype} of shape {values.shape}, expected {shape}; {_REMEDY}")
+    return values
+
+
+def _finite(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """The .npy array of real numbers of this shape, float32."""
+    values = _open(path, shape)
     if regular_size(path) != getattr(values, "offset", 0) + values.nbytes or not np.isfinite(values).all():
         raise DataError(f"{path} does not hold {math.prod(shape)} finite numbers and nothing else; {_REMEDY}")
     return values.astype(np.float32)

@@ -9,6 +9,8 @@ What a file claims is compared with what it holds and with the free memory befor
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,20 @@ def read_mat(path: Path, name: str, order: tuple[int, ...]) -> np.ndarray:
 
     Real numbers of exactly len(order) axes are accepted, nothing else; all of them must be finite.
     """
+    values = _parsed(path, _read_v5, _read_hdf5, name, order)
+    for part in values:  # one slice at a time, so that the check needs no second array
+        if not np.isfinite(part).all():
+            raise DataError(f"{path}: {name!r} holds values that are not finite; {_REMEDY}")
+    return values
+
+
+def shape_in_mat(path: Path, name: str, axes: int) -> tuple[int, ...]:
+    """The shape of the variable `name` as MATLAB counts, by the head of the file; refused as `read_mat` would."""
+    return _parsed(path, _shape_v5, _shape_hdf5, name, tuple(range(axes)))
+
+
+def _parsed(path: Path, of_v5: Callable[..., Any], of_hdf5: Callable[..., Any], *asked: Any) -> Any:
+    """What one of two parsers makes of a file, by its first bytes."""
     try:
         size = regular_size(path)
         with path.open("rb") as file:
@@ -40,19 +56,14 @@ def read_mat(path: Path, name: str, order: tuple[int, ...]) -> np.ndarray:
         raise DataError(f"{path} could not be read: {error.strerror}; check the path") from None
     try:
         if any(head[offset:].startswith(_HDF5_SIGNATURE) for offset in _HDF5_OFFSETS):
-            values = _read_hdf5(path, name, order)
-        elif head[126:128] in (b"IM", b"MI"):
-            values = _read_v5(path, size, name, order)
-        else:
-            raise DataError(f"{path} is no MATLAB file (version 5 or 7.3); {_REMEDY}")
+            return of_hdf5(path, *asked)
+        if head[126:128] in (b"IM", b"MI"):
+            return of_v5(path, size, *asked)
+        raise DataError(f"{path} is no MATLAB file (version 5 or 7.3); {_REMEDY}")
     except (DataError, MemoryError):
         raise
     except Exception as error:  # the parsers fail in many ways on damaged files
         raise DataError(f"{path} could not be read ({one_line(error, 100)}); {_REMEDY}") from None
-    for part in values:  # one slice at a time, so that the check needs no second array
-        if not np.isfinite(part).all():
-            raise DataError(f"{path}: {name!r} holds values that are not finite; {_REMEDY}")
-    return values
 
 
 def _check_claim(path: Path, name: str, shape: tuple[int, ...], order: tuple[int, ...], copies: int) -> None:
@@ -66,9 +77,9 @@ def _check_claim(path: Path, name: str, shape: tuple[int, ...], order: tuple[int
         )
 
 
-def _read_v5(path: Path, size: int, name: str, order: tuple[int, ...]) -> np.ndarray:
+def _shape_v5(path: Path, size: int, name: str, order: tuple[int, ...]) -> tuple[int, ...]:
     try:
-        from scipy.io import loadmat, whosmat
+        from scipy.io import whosmat
     except ImportError:
         raise DataError(f"reading {path} needs scipy; {_INSTALL}") from None
     held = {key: (shape, kind) for key, shape, kind in whosmat(path)}
@@ -81,13 +92,22 @@ def _read_v5(path: Path, size: int, name: str, order: tuple[int, ...]) -> np.nda
     # a deflate stream expands at most 1032 times; MATLAB may store numbers in one byte each
     if math.prod(shape) > 1032 * size:
         raise DataError(f"{path} claims {name!r} of shape {shape}, more than its {size} bytes can hold; {_REMEDY}")
+    return tuple(shape)
+
+
+def _read_v5(path: Path, size: int, name: str, order: tuple[int, ...]) -> np.ndarray:
+    shape = _shape_v5(path, size, name, order)
+    from scipy.io import loadmat
+
     values: Any = loadmat(path, variable_names=[name])[name]
     if values.dtype.kind != "f" or values.shape != shape:
         raise DataError(f"{path}: expected {name!r} as real numbers of shape {shape}, got {values.dtype}; {_REMEDY}")
     return np.ascontiguousarray(values.transpose(order), dtype=np.float32)
 
 
-def _read_hdf5(path: Path, name: str, order: tuple[int, ...]) -> np.ndarray:
+@contextmanager
+def _in_hdf5(path: Path, name: str, order: tuple[int, ...]) -> Iterator[tuple[Any, tuple[int, ...]]]:
+    """The variable in its open file, and its shape as MATLAB counts."""
     try:
         import h5py
     except ImportError:
@@ -105,6 +125,16 @@ def _read_hdf5(path: Path, name: str, order: tuple[int, ...]) -> np.ndarray:
         _check_stored(path, name, data)
         shape = tuple(reversed(data.shape))  # as MATLAB counts
         _check_claim(path, name, shape, order, copies=2)
+        yield data, shape
+
+
+def _shape_hdf5(path: Path, name: str, order: tuple[int, ...]) -> tuple[int, ...]:
+    with _in_hdf5(path, name, order) as (_, shape):
+        return shape
+
+
+def _read_hdf5(path: Path, name: str, order: tuple[int, ...]) -> np.ndarray:
+    with _in_hdf5(path, name, order) as (data, shape):
         values = np.empty([shape[axis] for axis in order], np.float32)
         in_file = values.transpose([order.index(axis) for axis in reversed(range(len(order)))])  # a view, file's axes
         for index in range(len(data)):

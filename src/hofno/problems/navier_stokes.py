@@ -172,10 +172,13 @@ class NavierStokes(Simulated, Published):
     summary: ClassVar[str] = NavierStokesFlow.summary
     card: ClassVar[str] = CARD
     vorticity: ClassVar[bool] = True
+    of_solver: ClassVar[tuple[str, ...]] = ("solver_resolution", "step", "precision", "seed")
 
     samples: int = Field(1200, ge=2, description="training and test trajectories together; the last 200 (or 1/6) test")
     train: int = Field(1000, ge=1, description="training trajectories, the first ones; follows from samples")
-    valid: int = Field(100, ge=1, description="validation trajectories, beyond samples; in a file, before the test")
+    valid: int = Field(
+        100, ge=0, description="validation trajectories, beyond samples; in a file, before the test, or 0 for none"
+    )
     test: int = Field(200, ge=1, description="test trajectories, the last of samples; never used for choices")
     viscosity: float = Field(1e-5, gt=0, description="nu")
     resolution: int = Field(64, ge=4, description="points on each axis of a frame")
@@ -194,6 +197,8 @@ class NavierStokes(Simulated, Published):
         if filled["samples"] < 2:
             raise ValueError(f"at least 2 samples are needed, one to train and one to test; got {filled['samples']}")
         samples, train, test = (given.get(key) for key in ("samples", "train", "test"))
+        if samples is None and given.get("files") and train is None and test is None:
+            samples = filled["samples"]
         if samples is None:
             train, test = filled["train"], filled["test"]
             samples = train + test + (filled["valid"] if given.get("files") else 0)

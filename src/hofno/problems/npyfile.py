@@ -27,8 +27,22 @@ def open_npy(path: Path, axes: int | None = None, kinds: str = "f", remedy: str 
     except OSError as error:
         raise DataError(str(read_failure(path, error))) from None
     except Exception as error:  # a header can be wrong in many ways
-        raise DataError(f"{path} could not be read ({one_line(error, 100)}); {remedy}") from None
+        raise DataError(f"{path} {_fault(path, error)}; {remedy}") from None
+    if values.dtype.kind == "c" and "i" in kinds:
+        raise DataError(
+            f"{path} holds complex numbers, and fields are real; save real and imaginary parts as two channels"
+        )
     if values.dtype.kind not in kinds or values.ndim < 1 or axes not in (None, values.ndim):
         wanted = "" if axes is None else f" on {axes} axes"
         raise DataError(f"{path} must hold real numbers{wanted}; got {values.dtype} {values.shape}; {remedy}")
     return values
+
+
+def _fault(path: Path, error: Exception) -> str:
+    """What is wrong with a file that is no array in NumPy's format."""
+    with path.open("rb") as file:
+        if file.read(4) == b"PK\x03\x04":
+            return "is an archive, as of numpy.savez, and one array is needed"
+    if "Python objects" in str(error):
+        return "holds Python objects, not numbers: samples of different shapes, or words"
+    return f"could not be read ({one_line(error, 100)})"

@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
+from hofno.problems.axes import first_channels, on_one_grid, warn_of_channels_last
 from hofno.problems.base import InTime, OneSet, Origin, Problem
 from hofno.problems.npyfile import open_npy
 from hofno.problems.trajectories import misfit_of_fixed
@@ -59,6 +60,11 @@ class Own(Problem):
         tenth = max(1, round(held / 10))
         valid, test = self.valid or tenth, self.test or tenth
         train = self.train or held - valid - test
+        if held < 3:
+            raise ValueError(
+                f"{what} holds {held} sample{'s' * (held != 1)}, and each of training, validation and test needs one; "
+                "give at least 3, better hundreds"
+            )
         if train < 1 or train + valid + test > held:
             raise ValueError(
                 f"{what} holds {held} samples; train={max(train, 0)}, valid={valid} and test={test} must fit in them, "
@@ -106,11 +112,21 @@ class OwnArrays(Own):
                     f"{shape}; a single channel needs its axis: {name}[:, None]"
                 )
         if "x" in shapes and (shapes["x"][0], *shapes["x"][2:]) != (shapes["y"][0], *shapes["y"][2:]):
+            remedy = ""
+            if shapes["x"][0] == shapes["y"][0]:
+                remedy = f"; {on_one_grid(shapes['x'], shapes['y'])}"
             raise ValueError(
-                f"x and y must have as many samples on one grid; they hold {shapes['x']} and {shapes['y']}"
+                f"x and y must have as many samples on one grid; they hold {shapes['x']} and {shapes['y']}{remedy}"
             )
+        if not self.coords and (remedy := first_channels("y", shapes["y"])):
+            raise ValueError(f"each axis of the grid needs two points; {self.y} holds {shapes['y']}; {remedy}")
         if self.coords and shapes["coords"][-len(self._grid) :] != self._grid:
-            raise ValueError(f"coords must end in the grid of y, {self._grid}; {self.coords} holds {shapes['coords']}")
+            raise ValueError(
+                f"coords must end in the grid of y, {self._grid}; {self.coords} holds {shapes['coords']}; the "
+                "coordinates of a point come before it: (d, *grid) or (n, d, *grid)"
+            )
+        if not self._scattered and not self.triangles:
+            warn_of_channels_last("y", shapes["y"])
         return self._split(shapes["y"][0], self.y)
 
     @property

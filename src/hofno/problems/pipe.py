@@ -101,6 +101,7 @@ class Pipe(Published):
     name: ClassVar[str] = "pipe"
     summary: ClassVar[str] = "Pipe: steady viscous flow through a bent channel, mesh to horizontal velocity"
     card: ClassVar[str] = CARD
+    of_solver: ClassVar[tuple[str, ...]] = ("cells", "modes", "viscosity", "height", "slope", "seed")
 
     resolution: int = Field(129, ge=3, description="points on each axis of a sample: 129, 65, 33 .. of 128 cells")
     cells: int = Field(128, ge=4, multiple_of=4, description="elements along the pipe while solving")
@@ -217,6 +218,29 @@ def centreline(draws: Tensor) -> Centreline:
     return line
 
 
+def open_published(folder: str | Path, **sizes: int) -> list[np.ndarray]:
+    """The arrays of the original files as they lie there, of their shapes and with so many samples of each split."""
+    place = Path(folder)
+    for split, count in sizes.items():
+        first, last = _PUBLISHED[split]
+        if not (split != "valid") <= count <= last - first:
+            least = 0 if split == "valid" else 1
+            raise DataError(
+                f"the original files have {least} to {last - first} samples for {split}; got {split}={count}"
+            )
+    x, y, fields = found = [open_npy(place / name) for name in FILES]
+    n, mesh = len(x), (POINTS, POINTS)
+    if x.shape != (n, *mesh) or y.shape != (n, *mesh) or fields.shape != (n, 3, *mesh):
+        raise DataError(
+            f"{place}: expected X and Y of shape (n, 129, 129) and Q of shape (n, 3, 129, 129); "
+            f"got {x.shape}, {y.shape}, {fields.shape}; get the files again"
+        )
+    needed = max(_PUBLISHED[split][0] + count for split, count in sizes.items() if count)
+    if n < needed:
+        raise DataError(f"{place} holds {n} samples, {needed} are asked for; ask for fewer, or get the files again")
+    return found
+
+
 def read_published(folder: str | Path, train: int = 1000, valid: int = 100, test: int = 200) -> dict[str, Arrays]:
     """The splits of the original files in `folder`: mesh (n, 2, 129, 129) and horizontal velocity (n, 1, 129, 129).
 
@@ -224,22 +248,8 @@ def read_published(folder: str | Path, train: int = 1000, valid: int = 100, test
     samples; here they are samples 1200.., which it leaves out. It normalises mesh and velocity: LaMO and Transolver
     with one mean and deviation for each channel, HO-FNO with one for each channel and place across the pipe.
     """
-    sizes = {"train": train, "valid": valid, "test": test}
-    for split, count in sizes.items():
-        first, last = _PUBLISHED[split]
-        if not 1 <= count <= last - first:
-            raise DataError(f"the original files have 1 to {last - first} samples for {split}; got {split}={count}")
-    place, mesh = Path(folder), (POINTS, POINTS)
-    x, y, fields = (open_npy(place / name) for name in FILES)
-    n = len(x)
-    if x.shape != (n, *mesh) or y.shape != (n, *mesh) or fields.shape != (n, 3, *mesh):
-        raise DataError(
-            f"{place}: expected X and Y of shape (n, 129, 129) and Q of shape (n, 3, 129, 129); "
-            f"got {x.shape}, {y.shape}, {fields.shape}; get the files again"
-        )
-    needed = max(_PUBLISHED[split][0] + count for split, count in sizes.items())
-    if n < needed:
-        raise DataError(f"{place} holds {n} samples, {needed} are asked for; ask for fewer, or get the files again")
+    sizes, place, mesh = {"train": train, "valid": valid, "test": test}, Path(folder), (POINTS, POINTS)
+    x, y, fields = open_published(place, **sizes)
     splits: dict[str, Arrays] = {}
     for split, count in sizes.items():
         rows = slice(_PUBLISHED[split][0], _PUBLISHED[split][0] + count)

@@ -20,12 +20,12 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, Published, ignore_progress
-from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROWS, WIDTH, Pressed
+from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Pressed
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.die import Die
 from hofno.solvers.memory import free_bytes, gibibytes
@@ -139,9 +139,12 @@ class Plasticity(Published):
     name: ClassVar[str] = "plasticity"
     summary: ClassVar[str] = "Plasticity: die profile to 20 frames of a pressed block, 101 x 31 nodes"
     card: ClassVar[str] = CARD
+    of_solver: ClassVar[tuple[str, ...]] = ("poisson_ratio", "refine", "hourglass", "seed")
 
     train: int = Field(900, ge=1, description="training samples")
-    valid: int = Field(80, ge=1, description="validation samples, from a stream of their own")
+    valid: int = Field(
+        80, ge=0, description="validation samples, from a stream of their own; of the file, up to 7, or 0 for none"
+    )
     test: int = Field(80, ge=1, description="test samples, never used for choices")
     poisson_ratio: float = Field(0.3, ge=0, le=0.5, description="of the metal; the published one is not known")
     coarsen: Literal[1, 2, 5, 10] = Field(1, description="every n-th node of the 101 x 31, each way")
@@ -151,6 +154,12 @@ class Plasticity(Published):
         "volume", description="a sample is a block with time as third axis, or one frame: die and time to positions"
     )
     aligned: bool = Field(False, description="die heights in the order of the nodes; published ones run against it")
+
+    @model_validator(mode="after")
+    def _of_the_file(self) -> Plasticity:
+        if self.files and "valid" not in self.model_fields_set:
+            object.__setattr__(self, "valid", ROOM["valid"])  # the model is frozen for others
+        return self
 
     @property
     def nodes(self) -> tuple[int, int]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from hofno.errors import DataError
 from hofno.problems.base import Arrays
-from hofno.problems.matfile import read_mat
+from hofno.problems.matfile import read_mat, shape_in_mat
 
 FILE = "plas_N987_T20.mat"
 FRAMES = 20
@@ -22,6 +22,8 @@ ORIGIN = (-49.65, -0.1)
 """Where the lower left corner of the undeformed block is in the published coordinates."""
 
 _PUBLISHED = {"train": slice(0, 900), "valid": slice(900, 907), "test": slice(907, 987)}
+ROOM = {name: rows.stop - rows.start for name, rows in _PUBLISHED.items()}
+"""Samples of the original file for each split."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +59,34 @@ class Pressed:
         return Arrays(x.reshape(-1, 2, columns, rows), self.frames.reshape(-1, channels, columns, rows))
 
 
+def published_file(path: str | Path) -> Path:
+    """The original file, of which the folder may be given."""
+    path = Path(path)
+    return path / FILE if path.is_dir() else path
+
+
+def check_published(path: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of the arrays in the original file, by its head; refused where they are others."""
+    found = {name: shape_in_mat(path, name, axes) for name, axes in (("input", 2), ("output", 5))}
+    n = _PUBLISHED["test"].stop
+    expected = {"input": (n, COLUMNS + 1), "output": (n, COLUMNS + 1, ROWS + 1, FRAMES, 4)}
+    if found != expected:
+        raise DataError(
+            f"{path}: expected 'input' {expected['input']} and 'output' {expected['output']}; got {found['input']} and "
+            f"{found['output']}; it is not the published file: get it again"
+        )
+    return found
+
+
 def read_published(path: str | Path) -> dict[str, Pressed]:
     """The original file, or the folder it is in, split as published: the first 900 train, the last 80 test.
 
     `plas_N987_T20.mat` holds `input` (987, 101) and `output` (987, 101, 31, 20, 4). The 7 samples in between, which the
     published protocol leaves out, are "valid".
     """
-    path = Path(path)
-    path = path / FILE if path.is_dir() else path
+    path = published_file(path)
+    check_published(path)
     die, frames = read_mat(path, "input", (0, 1)), read_mat(path, "output", (0, 3, 4, 1, 2))
-    n = _PUBLISHED["test"].stop
-    shape = (n, FRAMES, 4, COLUMNS + 1, ROWS + 1)
-    if die.shape != (n, COLUMNS + 1) or frames.shape != shape:
-        raise DataError(
-            f"{path}: expected 'input' (987, 101) and 'output' (987, 101, 31, 20, 4); got {die.shape} and, time "
-            f"and channels in front, {frames.shape}; it is not the published file: get it again"
-        )
     expected = reference_nodes()
     for sample in frames:
         if not np.allclose(sample[:, :2] - sample[:, 2:], expected, rtol=0, atol=1e-3):

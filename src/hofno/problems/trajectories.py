@@ -13,8 +13,12 @@ same stream, so that training has all samples that the published protocol trains
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import numpy as np
 
+from hofno.errors import SpecError
 from hofno.problems.base import Arrays, Rollout, Trajectories
 
 MOST_TEST, MOST_VALID = 200, 100
@@ -37,6 +41,47 @@ def misfit_of_fixed(found: tuple[int, ...], samples: int, grid: tuple[int, ...])
     expected, single = ", ".join(map(str, (samples, "channels", *grid))), found == (samples, *grid)
     remedy = "a single one needs its axis: fixed[:, None]" if single else "give such fields for every trajectory"
     return f"fixed must be ({expected}), on the grid of frames; got shape {found}; {remedy}"
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Samples of each split of a file of trajectories, and the frames that are taken and predicted."""
+
+    train: int
+    valid: int
+    test: int
+    start: int
+    rollout: Rollout
+
+
+def cut_file(
+    path: Path,
+    samples: int,
+    count: int,
+    history: int = 10,
+    start: int = 0,
+    horizon: int = 0,
+    train: int = 0,
+    valid: int | None = None,
+    test: int | None = None,
+) -> Cut:
+    """How a file of `samples` with `count` frames is cut; `start`, `horizon`, `train` are all there is where 0."""
+    start = start or history
+    horizon = horizon or max(1, count - start)
+    test = published_test(samples) if test is None else test
+    valid = usual_valid(samples) if valid is None else valid
+    train = train or samples - valid - test
+    if min(train, test) < 1 or train + valid + test > samples:
+        raise SpecError(
+            f"{path} holds {samples} samples; train={train}, valid={valid} and test={test} must fit in them, with at "
+            "least one to train and one to test; lower one of them"
+        )
+    if not 1 <= history <= start or start + horizon > count:
+        raise SpecError(
+            f"{path} holds {count} frames; got history={history}, start={start}, horizon={horizon}; 1 <= history <= "
+            "start and start + horizon <= frames are needed: lower one of them"
+        )
+    return Cut(train, valid, test, start, Rollout(history, horizon))
 
 
 def split_frames(

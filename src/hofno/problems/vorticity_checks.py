@@ -20,7 +20,7 @@ import numpy as np
 from torch import Tensor
 
 from hofno.errors import DataError
-from hofno.problems.matfile import read_mat
+from hofno.problems.matfile import read_mat, shape_in_mat
 from hofno.solvers.vorticity import VorticitySolver
 
 MOST_TAIL = 2e-3
@@ -28,6 +28,7 @@ LEAST_CUTOFF = 10  # fewer wavenumbers have no last tenth
 MOST_MEAN = 0.05
 MOST_LIKENESS = 0.3  # by which samples may be more alike than frames
 LOOKED_AT = 8  # samples of a file
+REORDER = "its axes are in another order: rearrange them, or get it again"
 
 
 class ResolutionWatch:
@@ -59,13 +60,22 @@ def tail_share(modes: Tensor, tail: Tensor) -> float:
     return float(modes[:, tail].abs().square().sum()) / whole if whole > 0 else 0.0
 
 
+def check_published(path: Path) -> tuple[int, ...]:
+    """The shape of `u` in an original file, (samples, x, y, frames), by its head; refused where x and y differ."""
+    shape = shape_in_mat(path, "u", axes=4)
+    if shape[1] != shape[2]:
+        raise DataError(f"{_came(path, shape)}, where x and y differ; {REORDER}")
+    return shape
+
+
+def _came(path: Path, shape: tuple[int, ...]) -> str:
+    return f"{path}: expected 'u' with axes (samples, x, y, frames); got shape {shape}"
+
+
 def check_axes(path: Path, frames: np.ndarray) -> np.ndarray:
     """The frames (n, T, h, w) of a file, refused where its axes cannot be what they are taken for."""
     n, t, h, w = frames.shape
-    came = f"{path}: expected 'u' with axes (samples, x, y, frames); got shape {(n, h, w, t)}"
-    remedy = "its axes are in another order: rearrange them, or get it again"
-    if h != w:
-        raise DataError(f"{came}, where x and y differ; {remedy}")
+    came, remedy = _came(path, (n, h, w, t)), REORDER
     some = frames[:LOOKED_AT].astype(np.float64)
     mean, deviation = np.abs(some.mean((-2, -1))), some.std((-2, -1))
     if (mean > MOST_MEAN * deviation).any():
@@ -93,4 +103,5 @@ def read_published(path: str | Path) -> np.ndarray:
 
     Axis h is x and axis w is y; frame 0 is t = 1.
     """
+    check_published(Path(path))
     return check_axes(Path(path), read_mat(Path(path), "u", order=(0, 3, 1, 2)))

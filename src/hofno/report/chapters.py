@@ -237,6 +237,15 @@ def _bounds_of_each(each: Mapping[str, Any] | None) -> list[str]:
     return [f"{number(each['lowest'])} to {number(each['highest'])}", f"{each['kept']:.0%}", correlation]
 
 
+def nothing_to_expect(page: Page) -> None:
+    """What stands in place of bounds where no sample was kept for them."""
+    page.section("What to expect of a prediction")
+    page.text(
+        "There are no validation samples (`data.valid = 0`, as published), so that no bound of the error of a "
+        "prediction is known, and settings cannot be chosen without looking at test errors."
+    )
+
+
 def rollout_records(page: Page, records: Mapping[str, Any], start: int, bound: float) -> None:
     """Error by step, what a longer rollout does, and spectra, of one run of each label.
 

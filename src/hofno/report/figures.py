@@ -42,16 +42,17 @@ def learning_curves(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
     """Training loss and validation rel. L2 against epoch, one line per label.
 
     History rows hold "epoch", "train_loss" and "valid_rel_l2"; an epoch that was not validated leaves the
-    last one out (or None).
+    last one out (or None). Where none was, there is no panel for it.
     """
     from matplotlib.ticker import MaxNLocator
 
     expect_some(histories, "history")
-    figure, axes = panels(1, 2, height=3.5)
+    shown = {"train_loss": "Training loss", "valid_rel_l2": "Validation rel. L2"}
+    if not any(row.get("valid_rel_l2") is not None for history in histories.values() for row in history):
+        del shown["valid_rel_l2"]
+    figure, axes = panels(1, len(shown), height=3.5)
     styles = series_styles(list(histories))
-    for axis, key, title in zip(
-        axes, ("train_loss", "valid_rel_l2"), ("Training loss", "Validation rel. L2"), strict=True
-    ):
+    for axis, (key, title) in zip(axes, shown.items(), strict=True):
         for label, history in histories.items():
             rows = [(row["epoch"], row[key]) for row in history if row.get(key) is not None]
             epochs, values = np.array(rows, dtype=float).reshape(-1, 2).T

@@ -5,6 +5,7 @@
 - `folder`: many files committed together, each with its size and SHA-256 in a manifest.
 - `checkpoints`: which of the folders `step-<n>` is the newest sound one, and which may go.
 - `lock`: one process per run folder.
+- `runs`: which folders are runs and studies.
 """
 
 from __future__ import annotations
