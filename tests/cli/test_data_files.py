@@ -344,6 +344,8 @@ def test_fixed_fields_that_do_not_fit(arrays: Path, hofno: Hofno) -> None:
     assert "fixed.npy: fixed must be (20, channels, 8, 8)" in told
     assert "a single one needs its axis: fixed[:, None]" in told
     np.save(arrays / "fixed.npy", drawn(20, 1, 8, 8))
-    residual = hofno("show", "own.toml", "--set", "model.residual=true").stderr
-    assert "set fixed=1 in the model" in residual
-    assert hofno("show", "own.toml", "--set", "model.residual=true", "--set", "model.fixed=1").exit_code == 0
+    residual = ("--set", "model.residual=true")
+    assert hofno("show", "own.toml", *residual).exit_code == 0
+    assert "model.fixed follows from the data" in hofno("show", "own.toml", *residual, "--set", "model.fixed=1").stderr
+    assert hofno("train", "own.toml", "--out", "residual", *residual).exit_code == 0
+    assert library.load("residual").model.config["fixed"] == 1  # pyright: ignore
