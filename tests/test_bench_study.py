@@ -334,6 +334,6 @@ def test_specs_of_the_published_comparison(name: str) -> None:
     assert len(members_of(spec)) == 4
     made = problem(name, spec.data.parameters)
     with torch.device("meta"):
-        found = [parameter_counts(make_model(run, made.channels, 0))["real"] for run in runs]
+        found = [parameter_counts(make_model(run, *made.channels))["real"] for run in runs]
     assert found[:2] == list(SIZES[name][:2])
     assert found[2:] == [pytest.approx(count, rel=0.015) for count in SIZES[name][2:]]

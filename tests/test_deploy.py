@@ -79,13 +79,13 @@ def test_raw_fields_to_raw_fields_for_any_number_of_samples(tmp_path: Path, form
 @pytest.mark.parametrize("form", deploy.FORMS)
 def test_fixed_fields_of_a_rollout(tmp_path: Path, form: str) -> None:
     torch.manual_seed(0)
-    model = hofno.HOFNO(3, 1, (3, 3), width=4, depth=1, residual=True, fixed=1)
+    model = hofno.HOFNO(3, 1, (3, 3), width=4, depth=1, residual=True)
     rollout = hofno.Rollout(history=2, horizon=4, fixed=1)
     operator = Surrogate(model, statistics(3), statistics(1), Grid(shape=(12, 12)), rollout=rollout, symmetry=mirror(0))
     frames, fixed = (5.0 + 3.0 * torch.randn(2, c, 12, 12) for c in (2, 1))
     expected = operator.predict(frames, fixed=fixed, steps=3)
     hofno.export(operator, tmp_path / f"three{form}", steps=3)
-    found = RUN[form](tmp_path / f"three{form}", x=torch.cat((frames, fixed), 1))
+    found = RUN[form](tmp_path / f"three{form}", x=torch.cat((fixed, frames), 1))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 

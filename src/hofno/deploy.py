@@ -4,7 +4,7 @@
     FILE.pt2     for PyTorch alone: torch.export.load(FILE).module()
 
 Inputs are those of `Surrogate.predict`: x (n, c, *grid), on a mesh with its coordinates among the channels and in time
-with fixed fields after the frames; at points x (n, c, N) and coords (n, d, N), of which x is left out where places are
+with fixed fields before the frames; at points x (n, c, N) and coords (n, d, N), of which x is left out where places are
 the only input. The number of samples is free unless it is given, the grid is not. What was written is run once more and
 compared with the operator before it counts.
 """

@@ -40,11 +40,9 @@ from hofno.evaluation.spectrum import power_kinds
 from hofno.evaluation.spread import known_spreads
 from hofno.geometry import Grid, Points, Surface
 from hofno.models.registry import (
-    arguments_of,
     build,
     check_arguments,
     check_axes,
-    check_fixed,
     check_geometry,
     check_nodes,
     parameter_counts,
@@ -71,7 +69,7 @@ from hofno.versions import versions
 
 def check(spec: Spec, *, learns: bool = True) -> None:
     """Fail early: the problem's parameters, the model's arguments, and both together on a sample without numbers."""
-    for key in ("in_channels", "out_channels", "fixed"):
+    for key in ("in_channels", "out_channels"):
         if key in spec.model.arguments:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
@@ -81,13 +79,14 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     train = spec.train if learns else spec.train.model_copy(update={"coarser": ()})
     check_settings(train, made.rollout is not None, geometry, made.symmetry)
     check_geometry(spec.model.name, geometry)
-    arguments = check_arguments(spec.model.name, model_arguments(spec, made.channels, made.fixed_fields))
+    channels_in, channels_out = made.channels
+    arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
+    arguments = check_arguments(spec.model.name, arguments)
     check_axes(arguments, geometry.dim if isinstance(geometry, Points) else len(geometry.shape))
     with torch.device("meta"):  # shapes alone: what cannot be built or called fails here, however large it is
         build(spec.model.name, arguments)
         single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})
     check_nodes(single, geometry)
-    check_fixed(single, made.fixed_fields)
     place(single, geometry, filled=False)
     check_optimiser(single, spec.train.optimiser)
     with torch.no_grad():
@@ -156,18 +155,12 @@ def make_test_data(spec: Spec, progress: Progress = ignore_progress) -> Dataset:
     return make_data(specs.override(spec, {"data.train": 1, "data.valid": 1}), of_test)
 
 
-def model_arguments(spec: Spec, channels: tuple[int, int], fixed: int) -> dict[str, Any]:
-    """What the model of a spec is built from, with what follows from its data: channels, and how many are fixed."""
-    found = {"in_channels": channels[0], "out_channels": channels[1], **spec.model.arguments}
-    left_out = fixed > 0 and found.get("residual") is True and "fixed" in arguments_of(spec.model.name)
-    return found | ({"fixed": fixed} if left_out else {})
-
-
-def make_model(spec: Spec, channels: tuple[int, int], fixed: int) -> nn.Module:
+def make_model(spec: Spec, in_channels: int, out_channels: int) -> nn.Module:
     """The model of a spec with weights drawn from its seed."""
     with torch.random.fork_rng([]):
         torch.manual_seed(spec.seed)
-        return build(spec.model.name, model_arguments(spec, channels, fixed))
+        channels = {"in_channels": in_channels, "out_channels": out_channels}
+        return build(spec.model.name, {**channels, **spec.model.arguments})
 
 
 def check_new_folder(path: Path) -> None:
@@ -244,8 +237,7 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
 
     with ExitStack() as held:
         rows = ranks.by_first(begin)
-        fixed = 0 if data.rollout is None else data.rollout.fixed
-        model, name = make_model(spec, (data.in_channels, data.out_channels), fixed), spec.label or spec.name
+        model, name = make_model(spec, data.in_channels, data.out_channels), spec.label or spec.name
         folder = Folder(path, spec.run_hash, resume, resume_command(path))
         run = train(
             model, data, spec.train, seed=spec.seed, device=device, folder=folder, show=show, trackers=rows, label=name

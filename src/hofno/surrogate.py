@@ -44,13 +44,12 @@ EXPERIENCE = "experience.safetensors"
 def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int, fixed: int = 0) -> Tensor:
     """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32.
 
-    The last `fixed` channels of what it is given are no frames, and stay as they are.
+    The first `fixed` channels of what it is given are no frames, and stay as they are.
     """
     predicted: list[Tensor] = []
-    end = state.shape[1] - fixed
     for _ in range(steps):
         predicted.append(model(state).float())  # (b, fields, *grid)
-        state = torch.cat((state[:, predicted[-1].shape[1] : end], predicted[-1], state[:, end:]), 1)
+        state = torch.cat((state[:, :fixed], state[:, fixed + predicted[-1].shape[1] :], predicted[-1]), 1)
     return torch.cat(predicted, 1)
 
 
@@ -113,8 +112,8 @@ class Surrogate:
         With a rollout, x holds the last `history` frames and the result `steps` frames that follow, (n, steps, *grid);
         `steps` is the horizon of training unless given, and may go beyond it. Frames of several fields are that many
         channels each, one frame after the other; given as (n, history, fields, *grid), they come back in that form.
-        Where the model was trained with fixed fields, these are appended to x as `fixed` (n, c, *grid), or (c, *grid)
-        for all samples, unless x holds them.
+        Where the model was trained with fixed fields, these are put before the frames as `fixed` (n, c, *grid), or
+        (c, *grid) for all samples, unless x holds them.
         """
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"

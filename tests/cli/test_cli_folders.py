@@ -77,7 +77,7 @@ def test_a_folder_of_fit_and_a_saved_model(refused: Refused, hofno: Hofno, folde
 
 def test_the_folder_of_a_run_is_a_spec(hofno: Hofno) -> None:
     assert hofno("train", "tiny", "--out", "run", "--set", "train.epochs=1").exit_code == 0
-    assert "1 epochs of 3 batches" in hofno("show", "run").stdout
+    assert "1 epoch of 3 batches" in hofno("show", "run").stdout
 
 
 @pytest.mark.parametrize(

@@ -171,8 +171,8 @@ def test_fixed_fields_of_trajectories() -> None:
     models = [hofno.HOFNO(2, 1, modes=(3,), width=width, depth=1) for width in (4, 6)]
     joined = hofno.combine([hofno.fit(model, data, epochs=1, progress=False) for model in models], data)
     x = data.test.x
-    close(joined.spread(x[:, :1], fixed=x[:, 1:]), joined.spread(x))
-    close(joined.error_bound(0.9, x[:, :1], fixed=x[:, 1:]), joined.error_bound(0.9, x))
+    close(joined.spread(x[:, 1:], fixed=x[:, :1]), joined.spread(x))
+    close(joined.error_bound(0.9, x[:, 1:], fixed=x[:, :1]), joined.error_bound(0.9, x))
 
 
 def test_scattered_points() -> None:

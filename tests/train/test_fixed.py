@@ -79,13 +79,13 @@ class Noted(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(x.detach())
-        older, newer, a, b = x.split(1, 1)
+        a, b, older, newer = x.split(1, 1)
         return self.weight * newer.roll(1, -1) * a + (older - b).tanh()
 
 
 def curved(x: Tensor) -> Tensor:
     """Of two frames of two fields and one fixed field."""
-    return torch.cat((x[:, 2:3] * x[:, 4:] + x[:, 1:2], (x[:, 3:4] - x[:, :1]).roll(1, -1) / (1 + x[:, 4:] ** 2)), 1)
+    return torch.cat((x[:, 3:4] * x[:, :1] + x[:, 2:3], (x[:, 4:] - x[:, 1:2]).roll(1, -1) / (1 + x[:, :1] ** 2)), 1)
 
 
 class TestTasks:
@@ -97,7 +97,7 @@ class TestTasks:
         flat = self.frames.flatten(1, 2)
         found = TeacherForced(flat, self.rollout, fixed=self.fixed).predict(curved, self.order)
         expected = [
-            curved(torch.cat((self.frames[s, t - 2 : t].flatten(0, 1), self.fixed[s]))[None])
+            curved(torch.cat((self.fixed[s], self.frames[s, t - 2 : t].flatten(0, 1)))[None])
             for s in self.order.tolist()
             for t in range(2, 6)
         ]
@@ -113,7 +113,7 @@ class TestTasks:
         for row, sample in enumerate(self.order.tolist()):
             known = list(self.frames[sample, :2])
             for t in range(2, 6):
-                known.append(curved(torch.cat((*known[-2:], self.fixed[sample]))[None])[0])
+                known.append(curved(torch.cat((self.fixed[sample], *known[-2:]))[None])[0])
                 assert torch.equal(found.prediction[4 * row + t - 2], known[-1])
         assert torch.equal(found.target, self.frames[self.order, 2:].flatten(0, 1))
 
@@ -125,13 +125,13 @@ def test_a_rollout_hands_fixed_fields_on(history: int, fields: int, fixed: int, 
 
     def model(state: Tensor) -> Tensor:
         seen.append(state)
-        return state[:, :fields] - len(seen)
+        return state[:, fixed : fixed + fields] - len(seen)
 
     predicted = roll_out(model, x, steps, fixed)
-    every = torch.cat((x[:, : history * fields], predicted), 1)
+    every = torch.cat((x[:, fixed:], predicted), 1)
     for step, state in enumerate(seen):
-        assert torch.equal(state[:, history * fields :], x[:, history * fields :])
-        assert torch.equal(state[:, : history * fields], every[:, step * fields : (step + history) * fields])
+        assert torch.equal(state[:, :fixed], x[:, :fixed])
+        assert torch.equal(state[:, fixed:], every[:, step * fields : (step + history) * fields])
 
 
 def test_they_reach_the_model_standardised_in_every_step() -> None:
@@ -140,15 +140,15 @@ def test_they_reach_the_model_standardised_in_every_step() -> None:
     surrogate = fit(model, rods(), epochs=1, batch_size=4, device="cpu", progress=False).surrogate
     kept = fixed[:10].astype(np.float64)
     mean, std = kept.mean((0, 2)), kept.std((0, 2), ddof=1)
-    np.testing.assert_allclose(surrogate.inputs.mean[2:], mean, rtol=1e-6)
-    np.testing.assert_allclose(surrogate.inputs.std[2:], std, rtol=1e-6)
+    np.testing.assert_allclose(surrogate.inputs.mean[:2], mean, rtol=1e-6)
+    np.testing.assert_allclose(surrogate.inputs.std[:2], std, rtol=1e-6)
     assert len(surrogate.targets.mean) == 1
     model.seen.clear()
     predicted = surrogate.predict(frames[:3, :2], fixed=fixed[:3], steps=5)
-    expected = (torch.from_numpy(fixed[:3]) - surrogate.inputs.mean[2:, None]) / surrogate.inputs.std[2:, None]
+    expected = (torch.from_numpy(fixed[:3]) - surrogate.inputs.mean[:2, None]) / surrogate.inputs.std[:2, None]
     assert len(model.seen) == 5
     for given_ in model.seen:
-        assert torch.equal(given_[:, 2:], expected)
+        assert torch.equal(given_[:, :2], expected)
     state = [frames[:3, 0], frames[:3, 1]]
     for step in range(5):
         a, b = ((fixed[:3, i] - mean[i]) / std[i] for i in (0, 1))
@@ -164,8 +164,8 @@ def test_they_reach_the_model_in_training(way: dict[str, Any]) -> None:
     fit(model, rods(), epochs=1, batch_size=4, device="cpu", progress=False, **way)
     inputs, _ = normalisers(rods(), TrainSpec(**way))
     assert isinstance(inputs, ChannelNormaliser)
-    every = inputs.after(2).encode(torch.from_numpy(heat()[1]))
-    rows = torch.cat([given_[:, 2:] for given_ in model.seen[1:]])  # the first is a look at raw fields
+    every = inputs.first(2).encode(torch.from_numpy(heat()[1]))
+    rows = torch.cat([given_[:, :2] for given_ in model.seen[1:]])  # the first is a look at raw fields
     apart = (rows[:, None] - every[None]).flatten(2).abs().amax(2)  # from each of the samples
     assert float(apart.amin(1).max()) < 1e-5
     assert len(apart.argmin(1).unique()) == 14  # of training and validation
@@ -184,15 +184,15 @@ def test_the_data_say_what_they_are() -> None:
     data = rods(start=3, horizon=2)
     assert data.rollout == Rollout(2, 2, 1, 2)
     assert (data.in_channels, data.out_channels) == (4, 1)
-    assert np.array_equal(data.train.x, np.concatenate((frames[:10, :2], fixed[:10]), 1))
-    assert np.array_equal(data.valid.x, np.concatenate((frames[10:14, 1:3], fixed[10:14]), 1))
-    assert np.array_equal(data.test.x, np.concatenate((frames[14:, 1:3], fixed[14:]), 1))
+    assert np.array_equal(data.train.x, np.concatenate((fixed[:10], frames[:10, :2]), 1))
+    assert np.array_equal(data.valid.x, np.concatenate((fixed[10:14], frames[10:14, 1:3]), 1))
+    assert np.array_equal(data.test.x, np.concatenate((fixed[14:], frames[14:, 1:3]), 1))
     assert np.array_equal(data.test.y, frames[14:, 3:5])
     shuffled = from_trajectories(frames, torch.from_numpy(fixed).double(), split=(10, 4, 2), seed=3)
     for split in (shuffled.train, shuffled.valid, shuffled.test):
         for row in split.x.numpy():
-            sample = int(np.flatnonzero((frames[:, 0] == row[0]).all(1))[0])
-            assert np.array_equal(row[1:], fixed[sample])
+            sample = int(np.flatnonzero((frames[:, 0] == row[2]).all(1))[0])
+            assert np.array_equal(row[:2], fixed[sample])
 
 
 def test_a_model_without_them_cannot_do_well() -> None:
@@ -201,8 +201,7 @@ def test_a_model_without_them_cannot_do_well() -> None:
     errors = []
     for data in (from_trajectories(frames, fixed, **settings), from_trajectories(frames, **settings)):
         torch.manual_seed(0)
-        fixed_fields = data.in_channels - 1
-        model = FNO(data.in_channels, 1, (6,), width=16, depth=2, residual=True, fixed=fixed_fields)
+        model = FNO(data.in_channels, 1, (6,), width=16, depth=2, residual=True)
         trained = fit(model, data, epochs=40, batch_size=8, lr=1e-2, device="cpu", progress=False)
         errors.append(hofno.evaluate(trained, data.test)["mse_standardised"])
     assert errors[0] < 0.2 * errors[1]
@@ -258,7 +257,7 @@ def test_symmetries_move_them_too(way: dict[str, Any]) -> None:
     data = rods(symmetry=mirror(0, axes=1, inputs=Channels(signs=(1, -1))))
     trained = run(data, augment=True, symmetric=True, **way)
     x, flipped = data.test.x, data.test.x.flip(-1)
-    flipped[:, 3] = -flipped[:, 3]
+    flipped[:, 1] = -flipped[:, 1]
     here, there = (trained.predict(part, steps=4) for part in (x, flipped))
     torch.testing.assert_close(there.flip(-1), here, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(trained.predict(x.flip(-1), steps=4).flip(-1), here, rtol=1e-3)
@@ -271,15 +270,15 @@ def test_augmented_samples_are_moved_as_one(way: dict[str, Any]) -> None:
     fit(model, data, epochs=1, batch_size=4, augment=True, device="cpu", progress=False, **way)
     inputs, _ = normalisers(data, TrainSpec())  # pyright: ignore[reportCallIssue]
     seen = inputs.decode(torch.cat(model.seen[1:]))  # the first is a look at raw fields
-    first, fixed = data.train.x[:, 1], data.train.x[:, 2:]
+    first, fixed = data.train.x[:, 3], data.train.x[:, :2]
     image = torch.stack((fixed[:, 0].flip(-1), 1 - fixed[:, 1].flip(-1)), 1)
     counts = [0, 0]
     for row in seen:
         for turned, (frame, kept) in enumerate(((first, fixed), (first.flip(-1), image))):
-            same = (frame - row[1]).abs().amax(1) < 1e-4  # windows that begin with the first frame
+            same = (frame - row[3]).abs().amax(1) < 1e-4  # windows that begin with the first frame
             if bool(same.any()):
                 counts[turned] += 1
-                torch.testing.assert_close(row[2:], kept[same][0], rtol=1e-4, atol=1e-4)
+                torch.testing.assert_close(row[:2], kept[same][0], rtol=1e-4, atol=1e-4)
     assert min(counts) > 0
 
 
@@ -289,7 +288,7 @@ def test_a_sign_of_all_is_taken_back_where_inputs_say_so(way: dict[str, Any]) ->
     kept = Motion(sign=-1, inputs=Channels(signs=(-1, -1)))
     data = rods(symmetry=Symmetry(motions=(Motion(), kept)))
     trained, x = run(data, augment=True, symmetric=True, **way), data.test.x
-    here, there = (trained.predict(sign * x[:, :2], fixed=x[:, 2:], steps=4) for sign in (1, -1))
+    here, there = (trained.predict(sign * x[:, 2:], fixed=x[:, :2], steps=4) for sign in (1, -1))
     torch.testing.assert_close(there, -here, rtol=1e-4, atol=1e-4)
 
 
@@ -297,7 +296,7 @@ def test_coarser_grids_too() -> None:
     data = rods()
     trained = run(data, coarser=(2,))
     x = data.test.x[..., ::2]
-    assert trained.predict(x[:, :2], fixed=x[:, 2:], steps=3).shape == (2, 3, POINTS // 2)
+    assert trained.predict(x[:, 2:], fixed=x[:, :2], steps=3).shape == (2, 3, POINTS // 2)
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +312,7 @@ def test_saved_and_loaded(trained: Run, tmp_path: Path) -> None:
     expected = trained.predict(frames[:, :2], fixed=fixed, steps=7)
     assert expected.shape == (3, 7, POINTS)
     np.testing.assert_array_equal(again.predict(frames[:, :2], fixed=fixed, steps=7), expected)
-    whole = np.concatenate((frames[:, :2], fixed), 1)
+    whole = np.concatenate((fixed, frames[:, :2]), 1)
     np.testing.assert_array_equal(again.predict(whole, steps=7), expected)
     np.testing.assert_allclose(again.predict(whole, steps=7, batch_size=2), expected, rtol=1e-5)
     np.testing.assert_allclose(again.predict(frames[1, :2], fixed=fixed[1], steps=7), expected[1], rtol=1e-5)
@@ -329,7 +328,6 @@ def test_a_model_without_them_is_saved_as_before(tmp_path: Path) -> None:
     data = from_trajectories(heat()[0], history=2, split=(10, 4, 2))
     surrogate = run(data, epochs=1).surrogate
     description = json.loads(surrogate.files()["model.json"])
-    assert "fixed" not in description["arguments"]
     assert description["rollout"] == {"history": 2, "horizon": 4, "fields": 1}
     surrogate.save(tmp_path / "old")
     assert load(tmp_path / "old").rollout == Rollout(2, 4)
@@ -344,7 +342,7 @@ def test_several_fields_and_fixed_ones() -> None:
     several = np.stack((frames, frames**2), 2)[:, :2]
     found = stepper.predict(several, fixed=fixed, steps=3)
     assert found.shape == (16, 3, 2, POINTS)
-    flat = stepper.predict(np.concatenate((several.reshape(16, 4, POINTS), fixed), 1), steps=3)
+    flat = stepper.predict(np.concatenate((fixed, several.reshape(16, 4, POINTS)), 1), steps=3)
     np.testing.assert_array_equal(found.reshape(16, 6, POINTS), flat)
 
 
@@ -352,44 +350,26 @@ def test_errors(trained: Run) -> None:
     frames, fixed = heat(samples=5, seed=6)
     data, surrogate = rods(), trained.surrogate
     x, y = frames[:, :2], frames[:, 2:5]
-    expected = hofno.evaluate(trained, hofno.Split(np.concatenate((x, fixed), 1), y))
+    expected = hofno.evaluate(trained, hofno.Split(np.concatenate((fixed, x), 1), y))
     assert hofno.evaluate(trained, (x, y, fixed)) == expected
-    assert hofno.evaluate(trained, (np.concatenate((x, fixed), 1), y)) == expected
+    assert hofno.evaluate(trained, (np.concatenate((fixed, x), 1), y)) == expected
     found = score_rollout(surrogate, data.test, data.later)
     assert found.power.shape == (2, 6)
     taught = one_step(surrogate, data.test.x, data.test.y)
     assert data.trajectories is not None
     for t in range(3):
         before = data.trajectories[14:, t : t + 2]
-        assert torch.equal(taught[:, t : t + 1], surrogate.predict(before, fixed=data.test.x[:, 2:], steps=1))
+        assert torch.equal(taught[:, t : t + 1], surrogate.predict(before, fixed=data.test.x[:, :2], steps=1))
     assert found.metrics()["rel_l2_low"] > 0
 
 
-@pytest.mark.parametrize("residual", [False, True])
-def test_residual_leaves_them_out(residual: bool) -> None:
-    settings: dict[str, Any] = {"width": 4, "depth": 1, "fixed": 2} if residual else {"width": 4, "depth": 1}
-    for model in (FNO(4, 1, (3,), residual=residual, **settings), hofno.SFNO(4, 1, 3, residual=residual, **settings)):
-        nn.init.zeros_(model.project.weight)  # pyright: ignore[reportArgumentType]
-        nn.init.zeros_(model.project.bias)  # pyright: ignore[reportArgumentType]
-        x = torch.randn(2, 4, *((8,) if isinstance(model, FNO) else (4, 8)))
-        assert torch.equal(model(x), x[:, 1:2] if residual else torch.zeros_like(x[:, :1]))
-        assert ("fixed" in model.config) is residual
-        assert type(model)(**model.config).fixed == model.fixed
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"residual": True}, "last 2 of these data are fixed fields; set fixed=2 in the model"),
-        ({"residual": True, "fixed": 1}, "before the last 1 to the output"),
-        ({"residual": True, "fixed": 4}, "last 1 inputs before 4 fixed ones to the output and there are 0"),
-        ({"fixed": 2}, "fixed=2 and residual=false"),
-        ({"residual": True, "fixed": -1}, "fixed"),
-    ],
-)
-def test_a_residual_of_other_channels_is_refused(arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(SpecError, match=message):
-        fit(FNO(4, 1, (4,), width=4, depth=1, **arguments), rods(), epochs=1, progress=False)
+def test_residual_adds_the_last_frame_and_no_fixed_field() -> None:
+    data = rods()
+    model = FNO(data.in_channels, 1, (3,), width=4, depth=1, residual=True)
+    nn.init.zeros_(model.project.weight)  # pyright: ignore[reportArgumentType]
+    nn.init.zeros_(model.project.bias)  # pyright: ignore[reportArgumentType]
+    stays = Surrogate.around(model, data)
+    assert torch.equal(stays.predict(data.test.x, steps=3), data.test.x[:, -1:].expand(-1, 3, -1))
 
 
 BAD = heat()[1].copy()
@@ -425,17 +405,17 @@ def test_rounding_is_told() -> None:
 def test_what_predict_is_not_given(trained: Run) -> None:
     frames, fixed = heat(samples=3)
     x = frames[:, :2]
-    with pytest.raises(ShapeError, match=r"the last 2 are fixed fields: give fixed=\.\., or an x that holds them"):
+    with pytest.raises(ShapeError, match=r"the first 2 are fixed fields: give fixed=\.\., or an x that holds them"):
         trained.predict(x)
     with pytest.raises(ShapeError, match=r"expected frames \(n, 2, \*grid\) and fixed \(n, 2, \*grid\)"):
         trained.predict(x, fixed=fixed[:, :1])
     with pytest.raises(ShapeError, match=r"expected frames \(n, 2, \*grid\)"):
-        trained.predict(np.concatenate((x, fixed), 1), fixed=fixed)
+        trained.predict(np.concatenate((fixed, x), 1), fixed=fixed)
     with pytest.raises(ShapeError, match=r"fixed must be \(c, \*grid\) or \(n, c, \*grid\) on the grid of x"):
         trained.predict(x, fixed=fixed[:2])
     with pytest.raises(DataError, match="fixed holds"):
         trained.predict(x, fixed=np.full_like(fixed, np.inf))
-    with pytest.raises(ShapeError, match=r"2 fixed fields follow the frames: give \(x, y, fixed\)"):
+    with pytest.raises(ShapeError, match=r"2 fixed fields come before the frames: give \(x, y, fixed\)"):
         hofno.evaluate(trained, (x, frames[:, 2:5]))
     without = run(from_trajectories(frames, split=(1, 1, 1)), epochs=1)
     with pytest.raises(SpecError, match="trained without fixed fields; leave fixed out"):

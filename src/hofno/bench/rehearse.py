@@ -68,7 +68,7 @@ def rehearsal(spec: Spec) -> Rehearsal:
     """The own run of a spec, on its device."""
     made, train, device = problem(spec.data.problem, spec.data.parameters), spec.train, find_device(spec.device)
     data = random_data(made, spec)
-    model = stages.make_model(spec, made.channels, made.fixed_fields).to(device).train()
+    model = stages.make_model(spec, *made.channels).to(device).train()
     place(model, made.grid_geometry)
     inputs, targets = (one.to(device) for one in normalisers(data, train))
     task = make_task(data, train, inputs, targets, device)

@@ -147,7 +147,7 @@ def measure_alone(member: Member, threads: int) -> dict[str, Any]:
     spec, device = member.spec, find_device(member.spec.device)
     made = problem(spec.data.problem, spec.data.parameters)
     with torch.device("meta"):
-        parameters = parameter_counts(stages.make_model(spec, made.channels, made.fixed_fields))
+        parameters = parameter_counts(stages.make_model(spec, *made.channels))
     record: dict[str, Any] = {
         "label": member.label,
         "also": list(member.also),

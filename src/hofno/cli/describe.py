@@ -123,7 +123,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     members = checked_members(spec)
     made, device = make_problem(spec.data.problem, spec.data.parameters), find_device(spec.device)
     channels_in, channels_out = made.channels
-    model = stages.make_model(spec, made.channels, made.fixed_fields)
+    model = stages.make_model(spec, channels_in, channels_out)
     place(model, made.grid_geometry, filled=False)
     counts = parameter_counts(model)
     known: dict[str, tuple[float, float]] = {}

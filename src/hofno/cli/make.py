@@ -48,8 +48,8 @@ def generate(
             continue
         given = [("input", parts.x)]
         if data.rollout is not None and data.rollout.fixed:
-            taken, whole = data.rollout.taken, parts.x.shape[1]
-            given = [("input", channels_of(parts.x, 0, taken)), ("fixed field", channels_of(parts.x, taken, whole))]
+            count, whole = data.rollout.fixed, parts.x.shape[1]
+            given = [("fixed field", channels_of(parts.x, 0, count)), ("input", channels_of(parts.x, count, whole))]
         for kind, values in (*given, ("target", parts.y)):
             lengths, name_of = [values.shape[0], *values.shape[2:]], f"{kind} {{}}"
             if data.rollout is None or kind == "fixed field":

@@ -5,7 +5,7 @@ filled up, and a mask says which points are there; fields and places are 0 where
 
 With a rollout, the channels of a split are frames in time: x holds `history` of them and y those that follow. A model
 takes `history` channels to one, and the splits are views of the trajectories. Frames of several fields are that many
-channels each, one frame after the other. Fields of a sample that do not change in time are the last channels of x.
+channels each, one frame after the other. Fields of a sample that do not change in time are the first channels of x.
 
 Data that take more than half of the free memory stay in their files: samples of a split are read when they are asked
 for, `split[rows]`, `split.batches(size)`, and all of them by `split.x` and its like.

@@ -67,7 +67,7 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
         if isinstance(grid, Mesh) and coords is None:
             where = "; places on a mesh are channels, the last ones: give coords=.., or an x that holds them"
         elif rollout is not None and rollout.fixed and fixed is None:
-            where = f"; the last {rollout.fixed} are fixed fields: give fixed=.., or an x that holds them"
+            where = f"; the first {rollout.fixed} are fixed fields: give fixed=.., or an x that holds them"
         elif rollout is not None and not by_field and batch.ndim == axes + 2 and batch.shape[1] > channels:
             where = f"; a model in time takes the last frames: give x[:, -{rollout.history}:]" * (rollout.fields == 1)
         elif values.ndim == axes + 2 and values.shape[-1] == channels:
@@ -94,11 +94,14 @@ def _is_by_field(values: Tensor, axes: int, rollout: Rollout | None) -> bool:
 def _with_coords(x: object | None, coords: object, axes: int) -> Tensor:
     """Fields on a mesh of so many axes with its coordinates as further channels."""
     places = as_float32(coords, "coords")
-    return places if x is None else _appended(as_float32(x, "x"), places, axes, "coords", "d")
+    if x is None:
+        return places
+    values = as_float32(x, "x")
+    return torch.cat((values, _for_each(values, places, axes, "coords", "d")), -axes - 1)
 
 
 def _with_fixed(frames: Tensor, fixed: Tensor, rollout: Rollout, axes: int) -> Tensor:
-    """Frames with the fields that do not change in time as further channels."""
+    """Fields that do not change in time, of each sample or of all, and after them the frames."""
     counts = tuple(part.shape[-axes - 1] if part.ndim > axes else 0 for part in (frames, fixed))
     if counts != (rollout.taken, rollout.fixed):
         raise ShapeError(
@@ -106,11 +109,11 @@ def _with_fixed(frames: Tensor, fixed: Tensor, rollout: Rollout, axes: int) -> T
             f"got {tuple(frames.shape)} and {tuple(fixed.shape)}; give one channel for each field"
         )
     refuse_not_finite(fixed, "fixed")
-    return _appended(frames, fixed, axes, "fixed", "c")
+    return torch.cat((_for_each(frames, fixed, axes, "fixed", "c"), frames), -axes - 1)
 
 
-def _appended(values: Tensor, more: Tensor, axes: int, name: str, count: str) -> Tensor:
-    """Fields on a grid of so many axes with further channels, of each sample or of all."""
+def _for_each(values: Tensor, more: Tensor, axes: int, name: str, count: str) -> Tensor:
+    """Further channels of fields on a grid of so many axes, for every sample; they may be given once for all."""
     axis = -axes - 1
     if more.ndim == values.ndim - 1:
         more = more.expand(len(values), *more.shape)
@@ -119,7 +122,7 @@ def _appended(values: Tensor, more: Tensor, axes: int, name: str, count: str) ->
             f"{name} must be ({count}, *grid) or (n, {count}, *grid) on the grid of x; got {tuple(more.shape)} and x "
             f"{tuple(values.shape)}"
         )
-    return torch.cat((values, more), axis)
+    return more
 
 
 def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> Given:

@@ -60,9 +60,9 @@ class ChannelNormaliser:
         """The statistics of these channels, then those of the others."""
         return ChannelNormaliser(torch.cat((self.mean, other.mean)), torch.cat((self.std, other.std)))
 
-    def after(self, count: int) -> ChannelNormaliser:
-        """The statistics of the channels after the first ones."""
-        return ChannelNormaliser(self.mean[count:], self.std[count:])
+    def first(self, count: int) -> ChannelNormaliser:
+        """The statistics of the first channels."""
+        return ChannelNormaliser(self.mean[:count], self.std[:count])
 
     def encode_frames(self, u: Tensor) -> Tensor:
         """Frames (b, t c, *grid) of these c channels each."""

@@ -46,8 +46,8 @@ def from_trajectories(
     most; each field has its statistics and, beside these, its own error.
 
     Fields that differ between samples and do not change in time, such as a coefficient or a mask of obstacles, are
-    `fixed`: the model takes them in every step as further channels, the last ones, and does not predict them. All input
-    channels are `in_channels` of the dataset.
+    `fixed`: the model takes them in every step as further channels, the first ones, and does not predict them. How many
+    channels it takes in all is `in_channels` of the dataset.
 
     Args:
         frames: arrays or tensors, or with seed=None an array mapped from a file (of several fields, in C order: others
@@ -133,5 +133,5 @@ def _checked_fixed(fixed: object, samples: int, grid: Grid) -> np.ndarray:
 
 
 def _with_fixed(split: Split, fixed: np.ndarray) -> Split:
-    """Fixed fields are the last channels of the inputs."""
-    return Split(joined(split.parts.x, values_of(fixed)), split.parts.y)
+    """Fixed fields are the first channels of the inputs."""
+    return Split(joined(values_of(fixed), split.parts.x), split.parts.y)

@@ -44,7 +44,7 @@ class Numbers:
 class Views:
     """The images of samples on one grid, (b, c, *grid), or at points.
 
-    With a rollout their first channels are frames, which move as targets do, and fixed fields as inputs do.
+    With a rollout their first channels are fixed fields, which move as inputs do, and the others frames, as targets do.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Views:
     def _inputs(self, k: int, x: Tensor) -> Tensor:
         motion = self.motions[k]
         moved = x if self.places is None else x.flatten(2).index_select(2, self.places[k]).view_as(x)
-        signs, offsets = _channels(x, (motion.targets, self.frames), (motion.inputs, x.shape[1] - self.frames))
+        signs, offsets = _channels(x, (motion.inputs, x.shape[1] - self.frames), (motion.targets, self.frames))
         return motion.sign * signs * moved + offsets
 
     def _coords(self, k: int, coords: Tensor | None) -> Tensor | None:

@@ -78,7 +78,7 @@ def check_data(surrogate: Surrogate, split: Split) -> None:
         remedy = "places on a mesh are channels of x, the last ones: give (x, y, coords)"
         remedy = remedy if isinstance(grid, Mesh) else "evaluate on the kind of data it was trained for"
         if surrogate.rollout is not None and surrogate.rollout.fixed:
-            remedy = f"{surrogate.rollout.fixed} fixed fields follow the frames: give (x, y, fixed)"
+            remedy = f"{surrogate.rollout.fixed} fixed fields come before the frames: give (x, y, fixed)"
         raise ShapeError(f"the model takes {inputs} channels and the inputs have {x[1]} in shape {x}; {remedy}")
     if not at_points and len(x) - 2 != len(grid.shape):
         raise ShapeError(

@@ -133,12 +133,12 @@ def score_rollout(
 def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:
     """Every frame of y (n, t, *grid) predicted from the true ones before it, the first from x (n, history, *grid).
 
-    What x holds after its frames, the fixed fields, is given with all of them.
+    What x holds before its frames, the fixed fields, is given with all of them.
     """
     assert surrogate.rollout is not None
     taken, fields = surrogate.rollout.taken, surrogate.rollout.fields
-    true, fixed = torch.cat((x[:, :taken], y), 1), x[:, taken:]
-    states = (torch.cat((true[:, c : c + taken], fixed), 1) for c in range(0, y.shape[1], fields))
+    fixed, true = x[:, :-taken], torch.cat((x[:, -taken:], y), 1)
+    states = (torch.cat((fixed, true[:, c : c + taken]), 1) for c in range(0, y.shape[1], fields))
     return torch.cat([surrogate.predict_tensor(state, batch_size, 1) for state in states], 1)
 
 

@@ -46,26 +46,17 @@ class LiftedBlocks(nn.Module):
         expansion: int,
         drop_path: float,
         residual: bool,
-        fixed: int = 0,
     ) -> None:
         """Check the sizes and make the parts; `known` counts the channels that are known."""
         at_least(1, in_channels=in_channels, out_channels=out_channels, width=width, depth=depth, expansion=expansion)
-        at_least(0, fixed=fixed)
         check_drop_path(drop_path)
         choose(backbone, BACKBONES, "backbone")
-        if residual and out_channels > in_channels - fixed:
-            before = f" before {fixed} fixed ones" if fixed else ""
+        if residual and out_channels > in_channels:
             raise SpecError(
-                f"residual adds the last {out_channels} inputs{before} to the output and there are "
-                f"{in_channels - fixed}; set residual=false"
+                f"residual adds the last {out_channels} inputs to the output and there are {in_channels}; set "
+                "residual=false"
             )
-        if fixed and not residual:
-            raise SpecError(
-                f"fixed says which inputs residual leaves out; got fixed={fixed} and residual=false; drop it"
-            )
-        if not fixed:  # models from before it was there are told apart by what they were built from
-            getattr(self, "config", {}).pop("fixed", None)
-        self.in_channels, self.out_channels, self.residual, self.fixed = in_channels, out_channels, residual, fixed
+        self.in_channels, self.out_channels, self.residual = in_channels, out_channels, residual
         self.lift = nn.Linear(in_channels + known, width)
         self.blocks = stack_of_blocks(depth, conv, backbone, expansion, drop_path)
         if backbone == "classic":
@@ -82,10 +73,7 @@ class LiftedBlocks(nn.Module):
             v = block(v)
         with full_precision(x):
             out = self.project(v.to(x.dtype)).movedim(-1, 1)
-        if not self.residual:
-            return out
-        end = self.in_channels - self.fixed
-        return out + x[:, end - self.out_channels : end]
+        return out + x[:, -self.out_channels :] if self.residual else out
 
     def _lift(self, x: Tensor) -> Tensor:
         """The lift of given and known fields; the latter's share is the same for every sample. (b, *n, c)"""

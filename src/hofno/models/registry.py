@@ -28,7 +28,6 @@ from hofno.models.gnot import GNOT
 from hofno.models.htnet import HTNet
 from hofno.models.lamo import LaMO
 from hofno.models.lamo_patches import PatchLaMO
-from hofno.models.lifted import LiftedBlocks
 from hofno.models.lsm import LSM
 from hofno.models.mspt import MSPT
 from hofno.models.mwt import MWT
@@ -153,15 +152,6 @@ def check_nodes(model: nn.Module, geometry: Geometry) -> None:
         raise SpecError(
             f"the rows of these data are {geometry.nodes!r} nodes of the sphere and the model has nodes={nodes!r}; set "
             f"nodes={geometry.nodes!r}"
-        )
-
-
-def check_fixed(model: nn.Module, fixed: int) -> None:
-    """Refuse a model whose residual would add fields that do not change in time, the last inputs, to predictions."""
-    if isinstance(model, LiftedBlocks) and model.residual and model.fixed != fixed:
-        raise SpecError(
-            f"residual=true adds the inputs before the last {model.fixed} to the output, and the last {fixed} of these "
-            f"data are fixed fields; set fixed={fixed} in the model too"
         )
 
 

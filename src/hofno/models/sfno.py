@@ -43,7 +43,6 @@ class HOSFNO(LiftedBlocks):
         coordinates: positions appended to the input: "cartesian" (of the unit sphere), "latitude" (its sine; the model
             then keeps rotations about the polar axis, as a rotating planet does) or "none" (it keeps all rotations).
         residual: add the last `out_channels` inputs to the output, so that the network gives the change of them.
-        fixed: inputs at the end that `residual` leaves out: fields of a trajectory that do not change in time.
         nodes: where the rows of the data are: "equiangular" ((j + 1/2) pi / rows) or "gauss" (Legendre-Gauss nodes).
             Of your own arrays this cannot be checked: they are on a grid, whose rows must be these, north to south.
     """
@@ -64,7 +63,6 @@ class HOSFNO(LiftedBlocks):
         drop_path: float = 0.0,
         coordinates: SphereCoordinates = "cartesian",
         residual: bool = False,
-        fixed: int = 0,
         nodes: Nodes = "equiangular",
     ) -> None:
         super().__init__()
@@ -89,7 +87,6 @@ class HOSFNO(LiftedBlocks):
             expansion=expansion,
             drop_path=drop_path,
             residual=residual,
-            fixed=fixed,
         )
 
     def known(self, x: Tensor) -> list[Tensor]:
@@ -123,7 +120,6 @@ class SFNO(HOSFNO):
         drop_path: float = 0.0,
         coordinates: SphereCoordinates = "cartesian",
         residual: bool = False,
-        fixed: int = 0,
         nodes: Nodes = "equiangular",
     ) -> None:
         super().__init__(
@@ -139,7 +135,6 @@ class SFNO(HOSFNO):
             drop_path=drop_path,
             coordinates=coordinates,
             residual=residual,
-            fixed=fixed,
             nodes=nodes,
         )
         for name in ("order", "factors"):

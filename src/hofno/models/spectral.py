@@ -49,7 +49,6 @@ class HOFNO(LiftedBlocks):
         waves: wavevectors k whose cos 2 pi k.x and sin 2 pi k.x are appended too, x = i/n. A forcing of wavevector k is
             such a wave: with coordinates="none" the model then keeps every shift along which the forcing is constant.
         residual: add the last `out_channels` inputs to the output, so that the network gives the change of them.
-        fixed: inputs at the end that `residual` leaves out: fields of a trajectory that do not change in time.
         mode_set: "symmetric" or "reference", see `hofno.geometry`.
     """
 
@@ -73,7 +72,6 @@ class HOFNO(LiftedBlocks):
         coordinates: Coordinates = "endpoint",
         waves: tuple[tuple[int, ...], ...] = (),
         residual: bool = False,
-        fixed: int = 0,
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__()
@@ -114,7 +112,6 @@ class HOFNO(LiftedBlocks):
             expansion=expansion,
             drop_path=drop_path,
             residual=residual,
-            fixed=fixed,
         )
 
     def known(self, x: Tensor) -> list[Tensor]:
@@ -156,7 +153,6 @@ class FNO(HOFNO):
         coordinates: Coordinates = "endpoint",
         waves: tuple[tuple[int, ...], ...] = (),
         residual: bool = False,
-        fixed: int = 0,
         mode_set: ModeSet = "symmetric",
     ) -> None:
         super().__init__(
@@ -175,7 +171,6 @@ class FNO(HOFNO):
             coordinates=coordinates,
             waves=waves,
             residual=residual,
-            fixed=fixed,
             mode_set=mode_set,
         )
         for name in ("order", "factors", "dealias"):

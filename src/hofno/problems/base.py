@@ -31,8 +31,8 @@ Progress = Callable[[str, int, int], None]
 class Rollout:
     """Frames that a model in time takes, frames it is asked to predict one after the other, and fields of a frame.
 
-    `fixed` counts fields of a sample that do not change in time: input channels after those of the frames, given to the
-    model in every step and never predicted.
+    `fixed` counts fields of a sample that do not change in time: input channels before those of the frames, given to
+    the model in every step and never predicted.
     """
 
     history: int
@@ -42,7 +42,7 @@ class Rollout:
 
     @property
     def taken(self) -> int:
-        """Channels of the frames that a model takes; those of fixed fields follow them."""
+        """Channels of the frames that a model takes; those of fixed fields come before them."""
         return self.history * self.fields
 
 

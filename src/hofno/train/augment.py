@@ -124,7 +124,7 @@ def augmentation(data: Dataset, inputs: Normaliser, targets: Normaliser, device:
     kinds = {"inputs": inputs, "targets": targets}
     if data.rollout is not None:
         assert isinstance(inputs, ChannelNormaliser)
-        fixed = inputs.after(data.rollout.taken)
+        fixed = inputs.first(data.rollout.fixed)
         kinds = {"targets": targets} | ({"inputs": fixed} if data.rollout.fixed else {})
     if isinstance(grid, Points):
         low, high = torch.tensor(grid.low), torch.tensor(grid.high)

@@ -69,10 +69,10 @@ def _looked_at(split: Split, rollout: Rollout | None) -> Iterator[tuple[Tensor, 
 
 def _windows(part: Split, rollout: Rollout, first: int) -> Tensor:
     """What a model in time is given of each sample, at one time after the other from sample to sample."""
-    frames, fixed = part.x[:, : rollout.taken], part.x[:, rollout.taken :]
+    fixed, frames = part.x[:, : rollout.fixed], part.x[:, rollout.fixed :]
     every = windows(torch.cat((frames, part.y), 1).unflatten(1, (-1, rollout.fields)), rollout.history)
     each, number = len(every) // len(part), torch.arange(len(part))
-    return torch.cat((every[each * number + (first + number) % each], fixed), 1)
+    return torch.cat((fixed, every[each * number + (first + number) % each]), 1)
 
 
 def _channel_statistics(split: Split, rollout: Rollout | None) -> tuple[Tensor, Tensor]:

@@ -6,7 +6,7 @@ r"""What a training step learns from: pairs of fields, or windows of trajectorie
     windows    loss(model(w_{t-h}, ..., w_{t-1}), w_t): every frame t of the batch's trajectories follows from the h
                frames before it. "teacher": those are the true frames, and windows are independent. "free": predictions
                take the place of true frames as they are made, and gradients flow through the whole rollout.
-               Fields that do not change in time are given with every window, after its frames.
+               Fields that do not change in time are given with every window, before its frames.
 
 The loss of a batch is the mean over its windows. The published protocol sums over the steps of a trajectory: the same
 up to a constant factor, which AdamW does not see (but for its epsilon).
@@ -30,7 +30,7 @@ from hofno.data.ondisk import JoinedArray, Values, channels_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
-from hofno.models.registry import MODELS, check_fixed, check_geometry, check_nodes, model_name
+from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
@@ -146,11 +146,11 @@ def _rows(indices: Tensor, *parts: Tensor | None) -> list[Tensor]:
 
 
 def beside(frames: Tensor, fixed: Tensor | None = None) -> Tensor:
-    """What a model is given: the frames of windows, one trajectory after the other, then the fixed fields of each."""
+    """What a model is given: fixed fields, then the frames of windows, which go one trajectory after the other."""
     if fixed is None:
         return frames
     each = fixed[:, None].expand(-1, len(frames) // len(fixed), *fixed.shape[1:])
-    return torch.cat((frames, each.flatten(0, 1)), 1)
+    return torch.cat((each.flatten(0, 1), frames), 1)
 
 
 def windows(frames: Tensor, history: int) -> Tensor:
@@ -185,14 +185,14 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
         return same(split.x.shape[1]), same(fields)
     one = ChannelNormaliser.fit_frames(first, split.y, fields=fields)
     inputs = one.repeated(data.rollout.history)
-    return inputs if fixed is None else inputs.joined(ChannelNormaliser.fit(fixed)), one
+    return inputs if fixed is None else ChannelNormaliser.fit(fixed).joined(inputs), one
 
 
 def _frames_and_fixed(x: Values, rollout: Rollout) -> tuple[Values, Values | None]:
     """What inputs of a model in time are made of."""
     if rollout.fixed == 0:
         return x, None
-    return channels_of(x, 0, rollout.taken), channels_of(x, rollout.taken, x.shape[1])
+    return channels_of(x, rollout.fixed, x.shape[1]), channels_of(x, 0, rollout.fixed)
 
 
 def inputs_all_alike(data: Dataset, spec: TrainSpec) -> bool:
@@ -238,7 +238,7 @@ def columns(data: Dataset, inputs: Normaliser, targets: Normaliser) -> list[Colu
         assert isinstance(targets, ChannelNormaliser)
         first, fixed = _frames_and_fixed(x, data.rollout)
         frames = Column(JoinedArray((first, y)), targets.encode_frames, in_time=True)  # (n, t fields, *grid)
-        return [frames, *([] if fixed is None else [Column(fixed, inputs.after(data.rollout.taken).encode)])]
+        return [frames, *([] if fixed is None else [Column(fixed, inputs.first(data.rollout.fixed).encode)])]
     found = [Column(x, inputs.encode), Column(y, targets.encode)]
     if isinstance(data.grid, Points):
         assert coords is not None
@@ -321,7 +321,6 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
     if type(model) in MODELS.values():
         check_geometry(model_name(model), data.grid)
         check_nodes(model, data.grid)
-        check_fixed(model, 0 if data.rollout is None else data.rollout.fixed)
     places = () if split.coords is None or not isinstance(data.grid, Points) else (data.grid.to_unit(split.coords),)
     places = places if split.mask is None else (*places, split.mask)
     training = model.training
