@@ -114,7 +114,7 @@ def all_tables() -> str:
     small = read("recipes/navier_stokes_small")
     lines += ["## What symmetry brings, on validation data", "", f"{small['title']}; order 2, one seed, on a CPU.", ""]
     lines += [recipes("navier_stokes_small", "seconds (a busy machine)")]
-    for study in ("darcy_small", "airfoil_small", "plasticity_inputs", "plasticity_small"):
+    for study in ("darcy_small", "elasticity_small", "airfoil_small", "plasticity_inputs", "plasticity_small"):
         small = read(f"recipes/{study}")
         told = ". ".join([small["title"], *([small["remark"]] if "remark" in small else [])]).removesuffix(".")
         first = "What the network is given on" if study == "plasticity_inputs" else "What helps on"
