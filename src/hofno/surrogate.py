@@ -115,13 +115,16 @@ class Surrogate:
         Where the model was trained with fixed fields, these are put before the frames as `fixed` (n, c, *grid), or
         (c, *grid) for all samples, unless x holds them.
         """
+        self._check_call(batch_size, steps)
+        asked = self.asked(x, coords, mask, fixed)
+        predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
+        return asked.result(predicted, self.targets.mean.shape[0])
+
+    def _check_call(self, batch_size: int, steps: int | None = None) -> None:
         if steps is not None and (self.rollout is None or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
         check_batch_size(batch_size)
-        asked = self.asked(x, coords, mask, fixed)
-        predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
-        return asked.result(predicted, self.targets.mean.shape[0])
 
     def variants(self) -> list[Surrogate]:
         """The operators whose mean a prediction is: each network of several, from each side of a symmetry."""
@@ -142,8 +145,10 @@ class Surrogate:
         """How far the predictions lie apart whose mean `predict` gives: their standard deviation at each point.
 
         Arguments, shapes and units are those of `predict`. It is large where the operator is not sure, and no error by
-        itself: `error_bound` of the same inputs says how large errors are for such a spread.
+        itself: `error_bound` of the same inputs says how large errors are for such a spread. In time each of them goes
+        its own way, where `predict` goes on from their mean.
         """
+        self._check_call(batch_size, steps)
         asked = self.asked(x, coords, mask, fixed)
         found = self.spread_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)[1]
         return asked.result(found.float(), self.targets.mean.shape[0])
@@ -197,6 +202,7 @@ class Surrogate:
             )
         if x is None and coords is None:
             return known.error_bound(coverage)
+        self._check_call(batch_size)
         asked = self.asked(x, coords, mask, fixed)
         return asked.numbers(self.bounds_of(asked, coverage, batch_size))
 

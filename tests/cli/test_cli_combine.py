@@ -37,6 +37,8 @@ def test_runs_of_two_seeds(hofno: Hofno, refused: Refused, folder: Path) -> None
     assert told.exit_code == 0, told.output
     np.testing.assert_allclose(np.load("apart.npy"), expected.std(0).numpy(), rtol=1e-3, atol=1e-5)
     assert "apart.npy exists already" in refused("predict", "both", "x.npy", "z.npy", "--spread", "apart.npy")
+    for same in ("z.npy", "x.npy"):
+        assert "need a file each" in refused("predict", "both", "x.npy", "z.npy", "--spread", same, "--force")
     assert "hofno.combine" in refused("predict", "run0", "x.npy", "z.npy", "--spread", "other.npy")
     assert not (folder / "z.npy").exists()
     assert hofno("check", "both").exit_code == 0

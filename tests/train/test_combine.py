@@ -215,14 +215,19 @@ def test_what_cannot_be_joined(data: Dataset, members: list[Surrogate]) -> None:
         r"train\.symmetric": trained(data, 5, epochs=1, augment=True, symmetric=True),
         r"train\.normaliser": trained(data, 5, epochs=1, **raw),
         "the same network": members[0],
+        "the same network is in both": hofno.combine([members[0], members[2]]),
     }
     for why, one in unlike.items():
         with pytest.raises(SpecError, match=f"operators 1 and 3 cannot be joined: .*{why}"):
             hofno.combine([members[0], members[1], one])
     with pytest.raises(SpecError, match="known to the other"):
         hofno.combine([trained(data, 5, epochs=1, **raw), trained(other, 6, epochs=1, **raw)])
-    with pytest.raises(SpecError, match="not those that the operators were trained on"):
-        hofno.combine(members, other)
+    numbers = hofno.from_arrays(2 * x, x**2, periodic=True, split=(80, 80, 80), symmetry=mirror(0, axes=1))
+    for strange in (other, numbers):
+        with pytest.raises(SpecError, match="not those that the operators were trained on"):
+            hofno.combine(members, strange)
+    with pytest.raises(SpecError, match="known to the other"):
+        hofno.combine([trained(data, 5, epochs=1, **raw), trained(numbers, 6, epochs=1, **raw)])
     with pytest.raises(SpecError, match="two operators or more; got 1"):
         hofno.combine(members[:1])
     with pytest.raises(HofnoError, match="combine takes"):
@@ -237,6 +242,27 @@ def test_one_network_in_one_pass_has_no_spread(data: Dataset, members: list[Surr
             ask(data.test.x)
     assert known_spreads(members[0], data.test) is None
     assert "each" not in kept_bound(members[0], score(members[0], data.test))
+
+
+def test_calls_are_checked_as_those_of_predict(data: Dataset, members: list[Surrogate]) -> None:
+    joined, x = hofno.combine(members, data), data.test.x
+    for size in (0, -1):
+        with pytest.raises(SpecError, match="batch_size counts samples"):
+            joined.spread(x, batch_size=size)
+        with pytest.raises(SpecError, match="batch_size counts samples"):
+            joined.error_bound(0.9, x, batch_size=size)
+    with pytest.raises(SpecError, match="steps counts predicted frames"):
+        joined.spread(x, steps=5)
+
+
+def test_stamps_of_earlier_versions_say_less(data: Dataset, members: list[Surrogate]) -> None:
+    file = {"name": "x.npy", "bytes": 5, "sha256_of_ends": "a"}
+    stamps = [{"data": {**members[0].stamp["data"], "files": {"x": one}}} for one in (file, {**file, "more": "b"})]
+    older = [replace(one, stamp=stamp) for one, stamp in zip(members, stamps, strict=False)]
+    assert hofno.combine(older, data).experience is not None
+    stamps[1]["data"]["files"]["x"]["bytes"] = 6
+    with pytest.raises(SpecError, match="trained on other data"):
+        hofno.combine(older)
 
 
 def test_operators_of_versions_that_kept_no_spreads(data: Dataset) -> None:

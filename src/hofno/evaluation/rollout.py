@@ -83,7 +83,7 @@ def score_rollout(
     Args:
         surrogate: a model that was trained on trajectories.
         split: x (n, history, *grid) and y (n, t, *grid); of several fields, that many channels for each frame. Fixed
-            fields are the last channels of x.
+            fields are the first channels of x.
         later: frames that follow y, where they are known, (n, rest, *grid).
         vorticity: whether the frames are vorticity in the plane, so that they have an energy spectrum too.
         batch_size: samples in a forward pass.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from hofno.data.dataset import Dataset
 from hofno.data.normalise import Normaliser
@@ -16,16 +17,14 @@ from hofno.models.ensemble import Ensemble
 from hofno.models.registry import networks_of
 from hofno.surrogate import Surrogate, surrogate_of
 from hofno.train.experience import gain_experience
-
-ASIDE = ("versions", "threads")
-"""What a stamp of data says beside what they are."""
+from hofno.train.same_data import are_same, stamp_of_data
 
 
 def combine(operators: Sequence[Any], data: Dataset | None = None) -> Surrogate:
     """One operator of several that were trained on the same data, as with other seeds or by other networks.
 
-    Its predictions are the means of theirs, which usually err less than each, at as many times the cost; how far theirs
-    lie apart (`spread`) tells where it is not sure. Networks are copied.
+    Its predictions are the means of those of all networks in them, which usually err less than each, at as many times
+    the cost; how far they lie apart (`spread`) tells where it is not sure. Networks are copied.
 
     Args:
         operators: two or more of what `hofno.fit` or `hofno.load` returns.
@@ -42,11 +41,12 @@ def combine(operators: Sequence[Any], data: Dataset | None = None) -> Surrogate:
             if fault := _cannot_join(known, other):
                 raise SpecError(f"operators {before} and {number} cannot be joined: {fault}")
     first = members[0]
-    if data is not None and not _same(first.stamp.get("data", {}), data.stamp):
+    if data is not None and not are_same(first.stamp, stamp_of_data(data)):
         raise SpecError("the data are not those that the operators were trained on; give these, or none")
     device = next((weight.device for weight in first.model.parameters()), torch.device("cpu"))
     networks = [copy.deepcopy(network).to(device) for one in members for network in networks_of(one.model)]
-    stamp = {"data": first.stamp.get("data", {}), "members": [one.stamp for one in members]}
+    known = {key: first.stamp[key] for key in ("data", "contents") if key in first.stamp}
+    stamp = {**known, "members": [one.stamp for one in members]}
     joined = replace(first, model=Ensemble(networks).eval(), stamp=stamp, experience=None)
     if data is not None:
         selected = any(one.experience is not None and bool(one.experience.selected) for one in members)
@@ -67,10 +67,10 @@ def _cannot_join(first: Surrogate, other: Surrogate) -> str:
             "they standardise fields by other statistics; train them on the same data, with the same train.normaliser, "
             "normalise_inputs and normalise_targets"
         )
-    if not _same(*(one.stamp.get("data", {}) for one in (first, other))):
+    if not are_same(first.stamp, other.stamp):
         return "they were trained on other data, so that validation samples of one may be known to the other"
-    if _same_weights(first, other):
-        return "they are the same network; give each once"
+    if any(_same_weights(a, b) for a in networks_of(first.model) for b in networks_of(other.model)):
+        return "the same network is in both; give each once"
     return ""
 
 
@@ -83,11 +83,6 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.shape == b.shape and bool(torch.equal(a.cpu(), b.cpu()))
 
 
-def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two stamps are of the same data."""
-    return all(one.get(key) == other.get(key) for key in {*one, *other} - {*ASIDE})
-
-
-def _same_weights(first: Surrogate, other: Surrogate) -> bool:
-    a, b = first.model.state_dict(), other.model.state_dict()
+def _same_weights(first: nn.Module, other: nn.Module) -> bool:
+    a, b = first.state_dict(), other.state_dict()
     return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)

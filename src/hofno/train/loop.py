@@ -37,7 +37,7 @@ from hofno.train.feed import Feed, make_feed
 from hofno.train.optim import Optimisers
 from hofno.train.precision import policy_of, precision
 from hofno.train.ranks import Ranks, join
-from hofno.train.same_data import describe_data
+from hofno.train.same_data import describe_data, stamp_of_data
 from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
 from hofno.train.state import Position, TrainState
@@ -133,7 +133,7 @@ def train(
     inputs, targets = normalisers(data, spec)
     symmetry = data.symmetry if spec.symmetric else None
     normalised = (inputs.to(device), targets.to(device))
-    surrogate = Surrogate(model, *normalised, data.grid, {"data": data.stamp}, data.rollout, symmetry)
+    surrogate = Surrogate(model, *normalised, data.grid, stamp_of_data(data), data.rollout, symmetry)
     with _random(ranks.seed(seed), device), _requests_to_stop() as stop, showing(show):
         place(model, data.grid)
         if ranks.count > 1:

@@ -10,16 +10,21 @@ from __future__ import annotations
 import hashlib
 import math
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.ondisk import Values
+from hofno.data.stamps import changed_files
 from hofno.errors import DataError
 from hofno.geometry import Surface, describe_geometry
 
 FILE = "data.json"
+ASIDE = ("versions", "threads", "file", "files")
+"""What a stamp of data says beside what they are; files are compared on their own."""
+
 BUDGET = 2**26
 """Bytes that are read of one array."""
 
@@ -42,6 +47,19 @@ def remember_data(data: Dataset, folder: Path) -> None:
                 f"the run in {folder} was started with other data: {part} was {was} and is {now}; resume it with "
                 "those data, or start a new run with another out"
             )
+
+
+def stamp_of_data(data: Dataset) -> dict[str, Any]:
+    """What a trained operator remembers of its data; of those that were not generated, of their numbers too."""
+    return {"data": data.stamp} | ({"contents": describe_data(data)} if data.origin != "generated" else {})
+
+
+def are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two stamps of operators are of the same data, as far as they tell; earlier versions told less."""
+    a, b = one.get("data", {}), other.get("data", {})
+    if changed_files(a, b) or ("contents" in one and "contents" in other and one["contents"] != other["contents"]):
+        return False
+    return all(a.get(key) == b.get(key) for key in {*a, *b} - {*ASIDE})
 
 
 def describe_data(data: Dataset) -> dict[str, str]:
