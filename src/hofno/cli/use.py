@@ -164,8 +164,11 @@ def predict(
 
     read = {file.resolve() for file in (source, coords, mask, fixed) if file is not None}
     written = [file.resolve() for file in (target, spread) if file is not None]
-    if len({*written} | read) < len({*written}) + len(read) or len({*written}) < len(written):
-        raise SpecError("predictions, their spread and what they are made from need a file each; give other names")
+    if read & {*written} or len({*written}) < len(written):
+        raise SpecError(
+            "predictions, their spread and what they are made from need a file each; got "
+            f"{', '.join(map(str, (source, target, *([] if spread is None else [spread]))))}; give other names"
+        )
     for file in (target, spread):
         if file is not None and file.exists() and not force:
             raise SpecError(f"{file} exists already; give another file, or --force to replace it")

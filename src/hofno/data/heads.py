@@ -15,8 +15,6 @@ from hofno.problems.trajectories import cut_file
 Shapes = dict[Path, dict[str, tuple[int, ...]]]
 """Shapes of the arrays of each file, by their names; a file of one array has it without a name."""
 
-AIRFOIL_TRAIN, AIRFOIL_TEST = 1000, 200
-
 
 def published_files(problem: str, path: str | Path) -> list[Path]:
     """The files of a benchmark that are read, whether they are there or not."""
@@ -42,13 +40,14 @@ def shapes_in(problem: str, path: str | Path, **options: int) -> Shapes:
 
 def check_airfoil(folder: Path, samples: int, train: int = 1000, valid: int = 100, test: int = 200) -> None:
     """Refuse files of fewer samples than the published ones, and splits that they do not hold."""
-    published = AIRFOIL_TRAIN + AIRFOIL_TEST
+    published = airfoil.PUBLISHED_SPLITS["test"].stop
     if samples < published:
         raise DataError(
             f"{folder}: the files hold {samples} samples, and the published ones are {published} and more; get them "
             "again"
         )
-    most = {"train": AIRFOIL_TRAIN, "valid": samples - published, "test": AIRFOIL_TEST}
+    most = {name: rows.stop - rows.start for name, rows in airfoil.PUBLISHED_SPLITS.items()}
+    most["valid"] = samples - published
     for name, count in (("train", train), ("test", test), ("valid", valid)):
         check_count(name, count, most[name])
 

@@ -128,7 +128,12 @@ def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200)
     whole = airfoil.read_published(folder)
     check_airfoil(folder, len(whole.x), train, valid, test)
     found: dict[str, Split] = {}
-    for name, first, count in (("train", 0, train), ("test", 1000, test), ("valid", 1200, valid)):
+    learnt, tested = (airfoil.PUBLISHED_SPLITS[name] for name in ("train", "test"))
+    for name, first, count in (
+        ("train", learnt.start, train),
+        ("test", tested.start, test),
+        ("valid", tested.stop, valid),
+    ):
         rows = slice(first, first + count)
         found[name] = split_of(Arrays(whole.x[rows], whole.y[rows]))
     stamp = {"problem": "airfoil", "samples": [train, valid, test]}

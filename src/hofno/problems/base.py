@@ -145,7 +145,7 @@ class Problem(BaseModel):
 
     @property
     def fixed_fields(self) -> int:
-        """Input channels, the last ones, that do not change in time; none for a steady problem."""
+        """Input channels, the first ones, that do not change in time; none for a steady problem."""
         return 0
 
     @property
