@@ -113,7 +113,7 @@ def merge_results(old: dict[str, Any], new: dict[str, Any], where: str = "the fi
     """The new results with the runs of `old` that were not measured again.
 
     A run that is kept keeps its conditions: where device or versions differ from the new ones, they stand in the run; a
-    remark on the old results stays, before that on the new ones.
+    remark on the old results stays, before that on the new ones. Runs stand as in the study, whichever ended first.
     """
     check_results(old, where, MERGED, MERGED_RUN)
     for key in ("name", "problem"):
@@ -134,7 +134,9 @@ def merge_results(old: dict[str, Any], new: dict[str, Any], where: str = "the fi
     if kept and "spec" in old and "spec" in new:
         sweep = specs.parse(old["spec"], where).sweep
         both = specs.parse({**new["spec"], "sweep": _union(sweep, new["spec"]["sweep"])})
-        merged |= {"spec": both.plain(), "spec_hash": both.study_hash}
+        places = {member.run_hash: place for place, (member, _) in enumerate(both.members())}
+        runs = sorted(merged["runs"], key=lambda run: places.get(run["spec_hash"], -1))
+        merged |= {"spec": both.plain(), "spec_hash": both.study_hash, "runs": runs}
     return merged
 
 

@@ -57,6 +57,15 @@ class TestMerge:
         assert merged["spec"]["sweep"] == {"model.depth": [1, 2, 4], "seed": [0]}
         assert merged["spec_hash"] == specs.parse(merged["spec"]).study_hash
 
+    def test_runs_stand_as_in_the_study_whichever_ended_first(self, tiny: Spec) -> None:
+        swept = tiny.model_copy(update={"sweep": {"model.depth": [1, 2], "seed": [0, 1]}})
+        hashes = [member.run_hash for member, _ in swept.members()]
+        facts = {"spec": swept.plain(), "spec_hash": swept.study_hash}
+        merged = results((hashes[3], 1, 1.0), ("of another recipe", 0, 1.0), **facts)
+        for place in (1, 2, 0):
+            merged = study_results.merge_results(merged, results((hashes[place], place % 2, 1.0), **facts))
+        assert [run["spec_hash"] for run in merged["runs"]] == ["of another recipe", *hashes]
+
     def test_a_remark_stays_with_the_runs_it_is_about(self) -> None:
         old, new = results(("a", 0, 1.0), remark="Measured once."), results(("b", 0, 2.0))
         assert study_results.merge_results(old, new)["remark"] == "Measured once."
