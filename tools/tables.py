@@ -201,6 +201,25 @@ def protocol() -> str:
     return f"{tables.markdown(['problem', 'network', 'published', *MEASURED], rows)}\n" + "".join(remarks)
 
 
+def orders() -> str:
+    """FNO and HO-FNO of order 2 by the published protocols, side by side, published values before measured ones."""
+    header = ["problem", "FNO, published", "FNO", "HO-FNO, published", "HO-FNO order 2", "seeds"]
+    rows = []
+    for problem, results in of_main_table("paper"):
+        theirs = published.main_table(problem)
+        found = {one.label: one for one in tables.summarise(results["runs"])}
+        for label, plain in found.items():
+            name, _, change = label.partition(", ")
+            higher = found.get(label.replace("FNO", "HO-FNO order 2", 1))
+            if name == "FNO" and higher is not None:
+                errors = [plus_minus(one.metrics["rel_l2"].mean, one.metrics["rel_l2"].std) for one in (plain, higher)]
+                printed = [f"{theirs[key]:g}" for key in ("FNO with modern backbone", "HO-FNO")]
+                pairs = [printed[0], errors[0], printed[1], errors[1]]
+                seeds = str(min(len(plain.seeds), len(higher.seeds)))
+                rows.append([", ".join(filter(None, (called(problem), change))), *pairs, seeds])
+    return tables.markdown(header, rows)
+
+
 def one_frame() -> str:
     """Table 1: networks with the classic backbone at three viscosities, published values beside measured ones."""
     header = ["viscosity", "network", "epochs"]
@@ -401,6 +420,7 @@ def main() -> int:
     parts = {
         "one-layer": one_layer(),
         "records": records_table(),
+        "orders": orders(),
         "remarks": "".join(records_remarks()),
         "measured": measured_so_far(),
         "conditions": conditions(),
