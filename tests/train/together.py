@@ -78,6 +78,7 @@ class Buffers(torch.nn.Module):
         self.register_buffer("strided", (torch.arange(12.0) + 100 * rank)[::2])
         self.register_buffer("short", torch.arange(3, dtype=torch.int16) + rank)
         self.register_buffer("fact", torch.tensor([rank == 0]))
+        self.register_buffer("complex", torch.full((3,), complex(1 + rank, 2 - rank), dtype=torch.cfloat))
 
 
 class Either(torch.nn.Module):

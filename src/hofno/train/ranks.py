@@ -156,7 +156,7 @@ class Ranks:
         if self.count == 1:
             return
         with torch.no_grad():
-            for part in model.buffers() if buffers_only else model.state_dict().values():
+            for part in map(reals, model.buffers() if buffers_only else model.state_dict().values()):
                 wide = part.dtype if part.is_floating_point() else torch.int64
                 sent = part.detach().to(wide, copy=True).contiguous()  # a view may have less memory than numbers
                 dist.broadcast(sent, 0, group=self._group(sent))
@@ -172,6 +172,11 @@ class Ranks:
         found = torch.tensor(value, dtype=torch.float64)
         dist.all_reduce(found, how, group=self.host)
         return found.item()
+
+
+def reals(values: Tensor) -> Tensor:
+    """Complex numbers as pairs of real ones, of which processes can tell each other; others as they are."""
+    return torch.view_as_real(values) if values.is_complex() else values
 
 
 def _number(text: str) -> float:

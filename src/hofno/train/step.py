@@ -17,7 +17,7 @@ from hofno.train.grids import every, on_every
 from hofno.train.losses import in_own_units, loss_of
 from hofno.train.optim import Optimisers
 from hofno.train.precision import autocast
-from hofno.train.ranks import Ranks, Share
+from hofno.train.ranks import Ranks, Share, reals
 from hofno.train.tasks import Task
 
 WARMUP_STEPS = 3
@@ -30,11 +30,6 @@ def noisy(model: Callable[..., Tensor], noise: float) -> Callable[..., Tensor]:
         return model(x + noise * torch.randn_like(x), *places)
 
     return forward
-
-
-def _reals(values: Tensor) -> Tensor:
-    """Complex numbers as pairs of reals."""
-    return torch.view_as_real(values) if values.is_complex() else values
 
 
 class Step:
@@ -104,7 +99,7 @@ class Step:
             self.loss_sum += loss.detach().double() * (share.counted / len(self.strides))
         if self.ranks.count > 1:  # all of them, since processes may leave out different ones
             found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
-            self.gradients = torch.cat([_reals(grad).flatten().float() for grad in found], out=self.gradients)
+            self.gradients = torch.cat([reals(grad).flatten().float() for grad in found], out=self.gradients)
 
     def _add_up(self) -> None:
         if self.gradients is not None:
@@ -112,9 +107,9 @@ class Step:
 
     def _take(self) -> None:
         if self.gradients is not None:
-            parts = self.gradients.split([_reals(p).numel() for p in self.parameters])
+            parts = self.gradients.split([reals(p).numel() for p in self.parameters])
             for p, part in zip(self.parameters, parts, strict=True):
-                whole = part.view_as(_reals(p))
+                whole = part.view_as(reals(p))
                 p.grad = (torch.view_as_complex(whole) if p.is_complex() else whole).to(p.dtype)
         if self.spec.clip > 0.0:
             nn.utils.clip_grad_norm_(self.parameters, self.spec.clip, foreach=True)
