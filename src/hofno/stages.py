@@ -279,7 +279,7 @@ def evaluate_run(
         "parameters": parameter_counts(surrogate.model),
         "seconds": history[-1]["seconds"] if history else None,
         "epochs": spec.train.epochs,
-        "valid_rel_l2": history[-1].get("valid_rel_l2") if history else None,
+        "valid_rel_l2": _validated(spec, history),
         "spec_hash": spec.run_hash,
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
@@ -289,6 +289,12 @@ def evaluate_run(
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
     storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
     return record, scores
+
+
+def _validated(spec: Spec, history: list[dict[str, Any]]) -> float | None:
+    """Validation error of the weights that are kept; None without validation samples."""
+    errors = [row["valid_rel_l2"] for row in history if "valid_rel_l2" in row]
+    return (min(errors) if spec.train.select == "best" else errors[-1]) if errors else None
 
 
 def check_resolutions(spec: Spec, surrogate: Surrogate, resolutions: Sequence[int]) -> list[int]:

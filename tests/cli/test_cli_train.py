@@ -85,6 +85,17 @@ def test_train_writes_a_run(run: Path, hofno: Hofno) -> None:
     assert record["parameters"] == {"real": 937, "complex_once": 713}
 
 
+def test_the_validation_error_is_that_of_the_weights_that_are_kept(hofno: Hofno, folder: Path) -> None:
+    wild = ("--set", "train.lr=0.1", "--set", "train.schedule=constant")
+    for select in ("last", "best"):
+        hofno("train", "tiny", "--out", select, *wild, "--set", f"train.select={select}")
+        record = json.loads((folder / select / "evaluation.json").read_text())
+        operator, data = package.load(folder / select), stages.make_data(stages.read_spec(folder / select))
+        assert record["valid_rel_l2"] == pytest.approx(package.evaluate(operator, data.valid)["rel_l2"], rel=1e-5)
+    rows = [json.loads(line) for line in (folder / "best" / "metrics.jsonl").read_text().splitlines()]
+    assert min(row["valid_rel_l2"] for row in rows) < 0.99 * rows[-1]["valid_rel_l2"], "or this test tells nothing"
+
+
 def test_train_prints_the_test_errors(hofno: Hofno, folder: Path) -> None:
     result = hofno("train", "tiny", "--out", "printed")
     record = json.loads((folder / "printed" / "evaluation.json").read_text())
