@@ -56,6 +56,7 @@ from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
 from hofno.storage.runs import instead_of_a_run
 from hofno.surrogate import Surrogate
+from hofno.train.grids import check_coarse
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
@@ -89,8 +90,10 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     check_nodes(single, geometry)
     place(single, geometry, filled=False)
     check_optimiser(single, spec.train.optimiser)
+    given = [torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)]
     with torch.no_grad():
-        single.eval()(*(torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)))
+        single.eval()(*given)
+        check_coarse(single, given[0], train.coarser)
 
 
 def sample_shapes(made: Problem) -> list[tuple[int, ...]]:

@@ -114,6 +114,8 @@ def test_a_run_that_learnt_on_them_is_evaluated_on_any_grid() -> None:
     values = {"data": {"problem": "darcy", "resolution": 43}, "model": {"name": "hofno", "modes": [4, 4], "width": 8}}
     spec = specs.parse({**values, "train": {"coarser": [3]}})
     stages.check(spec)
+    with pytest.raises(HofnoError, match=r"on the coarser grid of train.coarser=14: modes\[0\]=4 is more"):
+        stages.check(specs.override(spec, {"train.coarser": [3, 14]}))  # before any data are made
     other = specs.override(spec, {"data.resolution": 36})
     with pytest.raises(SpecError, match="coarser=3 does not divide"):
         stages.check(other)

@@ -6,11 +6,11 @@ resolved on both: of a coefficient that jumps, a coarser grid shows something el
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from hofno.errors import SpecError
+from hofno.errors import HofnoError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, kind_of
 from hofno.spec import TrainSpec
 
@@ -49,3 +49,12 @@ def check_coarser(spec: TrainSpec, grid: Geometry) -> None:
                 f"train.coarser={stride} does not divide the steps of a grid of {' x '.join(map(str, grid.shape))} "
                 f"points ({', '.join(map(str, steps))}), so that another domain would be left; take some {there}"
             )
+
+
+def check_coarse(model: Callable[..., Tensor], x: Tensor, strides: Sequence[int]) -> None:
+    """Refuse a model that cannot be given one of the coarser grids, such as one with more modes than it holds."""
+    for stride in strides:
+        try:
+            model(every(x, stride))
+        except HofnoError as error:
+            raise type(error)(f"on the coarser grid of train.coarser={stride}: {error}") from None

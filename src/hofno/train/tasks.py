@@ -28,14 +28,14 @@ from hofno.data.dataset import Dataset, Rollout
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.ondisk import JoinedArray, Values, channels_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
-from hofno.errors import HofnoError, ShapeError, SpecError
+from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
 from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
 from hofno.train.augment import Moved, augmentation, check_augment, unmoved
-from hofno.train.grids import check_coarser, every
+from hofno.train.grids import check_coarse, check_coarser
 
 Model = Callable[..., Tensor]
 
@@ -328,8 +328,7 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
     try:
         with torch.no_grad():
             out = model(split.x.to(device), *(part.to(device) for part in places))
-            for stride in coarser:
-                _check_coarse(model, every(split.x.to(device), stride), stride)
+            check_coarse(model, split.x.to(device), coarser)
     finally:
         model.train(training)
     expected = (1, out_channels, *split.y.shape[2:])
@@ -338,10 +337,3 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
             f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {expected[1:]}; "
             f"set out_channels={out_channels} and give targets on the grid of the inputs"
         )
-
-
-def _check_coarse(model: nn.Module, x: Tensor, stride: int) -> None:
-    try:
-        model(x)
-    except HofnoError as error:
-        raise type(error)(f"on the coarser grid of train.coarser={stride}: {error}") from None
