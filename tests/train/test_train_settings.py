@@ -302,8 +302,10 @@ def test_lower_precision_trains_nearly_the_same(trained: Trained, policy: str) -
 
 
 def test_divergence(trained: Trained, tmp_path: Path) -> None:
-    with pytest.raises(DivergedError, match=r"lower train\.lr"):
+    with pytest.raises(DivergedError, match=r"lower train\.lr, or set train\.clip$"):  # in fp32 already
         trained(lr=1e30, out=tmp_path)
+    with pytest.raises(DivergedError, match=r"lower train\.lr, or lower train\.clip, or use train\.precision=fp32$"):
+        trained(lr=1e30, clip=1.0, precision="bf16")
 
 
 def test_weights_that_are_not_finite_are_never_saved(trained: Trained, tmp_path: Path) -> None:

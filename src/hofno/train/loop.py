@@ -229,9 +229,9 @@ def _epochs(
                     at.loss_sum = ranks.total(float(step.loss_sum))
                     seen = min(at.batch * spec.batch_size, items)
                     if not math.isfinite(at.loss_sum):
-                        raise _divergence(f"the loss turned {at.loss_sum}", at.epoch + 1, at.step, folder)
+                        raise _divergence(f"the loss turned {at.loss_sum}", at.epoch + 1, at.step, folder, spec, policy)
                     if saving and not step.weights_are_finite():
-                        raise _divergence("the weights are not finite", at.epoch + 1, at.step, folder)
+                        raise _divergence("the weights are not finite", at.epoch + 1, at.step, folder, spec, policy)
                     show.advance(at.step, f"epoch {at.epoch + 1}/{spec.epochs}  loss {at.loss_sum / seen:.3e}")
                 if stopping:
                     raise Interrupted(f"stopped at step {at.step} of {total}; {save()}")
@@ -242,7 +242,7 @@ def _epochs(
         if len(data.valid) > 0 and (last or at.epoch % spec.validate_every == 0):
             row["valid_rel_l2"] = _validate(state, surrogate, data.valid, spec, ranks)
             if data.rollout is None and row["valid_rel_l2"] >= UNBOUNDED:
-                raise _divergence("predictions have no bound", at.epoch, at.step, folder)
+                raise _divergence("predictions have no bound", at.epoch, at.step, folder, spec, policy)
         row["rate"] = rate(spec.schedule, at.step - 1, total, spec.warmup, spec.final_lr)
         row["seconds"] = round(at.seconds + time.perf_counter() - clock, 3)
         at.history.append(row)
@@ -296,13 +296,16 @@ def _weights(model: nn.Module, other: dict[str, Tensor] | None) -> Iterator[None
         model.load_state_dict(live)
 
 
-def _divergence(what: str, epoch: int, step: int, folder: Folder | None) -> DivergedError:
+def _divergence(
+    what: str, epoch: int, step: int, folder: Folder | None, spec: TrainSpec, policy: str
+) -> DivergedError:
+    """What happened, what is left, and what was not tried yet."""
     kept = "no checkpoint was saved before"
     if folder and checkpoint.checkpoint_folders(folder.path / "checkpoints"):
         kept = f"the last good checkpoint is kept in {folder.path / 'checkpoints'}"
-    return DivergedError(
-        f"{what} in epoch {epoch} at step {step}; {kept}; lower train.lr, set train.clip, or use train.precision=fp32"
-    )
+    remedies = ["lower train.lr", f"{'lower' if spec.clip > 0.0 else 'set'} train.clip"]
+    remedies += [] if policy == "fp32" else ["use train.precision=fp32"]
+    return DivergedError(f"{what} in epoch {epoch} at step {step}; {kept}; {', or '.join(remedies)}")
 
 
 @contextmanager
