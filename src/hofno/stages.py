@@ -254,14 +254,9 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
 def evaluate_run(
     spec: Spec, data: Dataset, path: Path, surrogate: Surrogate | None = None
 ) -> tuple[dict[str, Any], Scores]:
-    """Score a finished run on its test split and write `evaluation.json`."""
+    """Score a finished run on its test split and write `evaluation.json`, unless its files are others by now."""
     surrogate = surrogate or load(path, spec.device)
-    if changed := changed_files(surrogate.stamp.get("data"), data.stamp):
-        warnings.warn(
-            f"{', '.join(changed)} changed since the run was trained: its test samples may be others, and some of them "
-            "trained on",
-            stacklevel=2,
-        )
+    is_changed = warn_of_changed_files(surrogate, data.stamp)
     steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
     scales = ByScale(power_kinds(surrogate.grid)) if steady else None
     scores = score(surrogate, data.test, scales=scales)
@@ -290,8 +285,21 @@ def evaluate_run(
         **({"bound": bound} if (bound := kept_bound(surrogate, scores, known_spreads(surrogate, data.test))) else {}),
     }
     per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
-    storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
+    if not is_changed:
+        storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
     return record, scores
+
+
+def warn_of_changed_files(surrogate: Surrogate, now: dict[str, Any]) -> bool:
+    """Whether a file that a run was trained on is another one by the stamp of its data now; a warning says which."""
+    changed = changed_files(surrogate.stamp.get("data"), now)
+    if changed:
+        warnings.warn(
+            f"{', '.join(changed)} changed since the run was trained: its test samples may be others, and some of them "
+            "trained on",
+            stacklevel=3,
+        )
+    return bool(changed)
 
 
 def _validated(spec: Spec, history: list[dict[str, Any]]) -> float | None:

@@ -113,8 +113,11 @@ def test_files_that_changed_are_told_of(arrays: Path, hofno: Hofno) -> None:
     y = np.load(arrays / "y.npy")
     y[-1, 0, -1, -1] += 1.0
     np.save(arrays / "y.npy", y)
+    kept = (arrays / "run" / "evaluation.json").read_bytes()
     with pytest.warns(UserWarning, match="y.npy changed since the run was trained"):
-        assert hofno("evaluate", "run").exit_code == 0
+        result = hofno("evaluate", "run")
+    assert "other files than the run was trained on: nothing is written" in result.stdout
+    assert (arrays / "run" / "evaluation.json").read_bytes() == kept
 
 
 def test_a_run_does_not_go_on_with_other_numbers(arrays: Path, hofno: Hofno) -> None:

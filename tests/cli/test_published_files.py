@@ -97,13 +97,34 @@ def test_a_study_refuses_files_that_changed(flow: Path, hofno: Hofno, refused: R
     scipy.io.savemat(flow / "flow.mat", {"u": 2 * frames()})
     told = refused("run", "flow.toml", "--out", "study")
     assert f"flow.mat changed since {run.relative_to(flow)} was trained, and runs on other data make no study" in told
+    measured = (run / "evaluation.json").read_bytes()
     with pytest.warns(UserWarning, match=r"flow\.mat changed since the run was trained"):
         assert hofno("evaluate", run).exit_code == 0
+    assert (run / "evaluation.json").read_bytes() == measured, "the study would take these numbers for its own"
     with pytest.warns(UserWarning, match="the sample in the report is of the changed file"):
         assert hofno("report", "study").exit_code == 0
     (flow / "flow.mat").write_bytes(kept)
     assert hofno("run", "flow.toml", "--out", "study").exit_code == 0
     assert len(json.loads((flow / "study" / "results.json").read_text())["runs"]) == 2
+
+
+def test_errors_on_other_grids_of_changed_files_are_not_kept(folder: Path, hofno: Hofno) -> None:
+    rng = np.random.default_rng(0)
+    for name in FILES:
+        scipy.io.savemat(folder / name, {"coeff": 1 + rng.random((6, 9, 9)), "sol": rng.random((6, 9, 9))})
+    sizes = "resolution = 5\nsolver_resolution = 9\ntrain = 6\nvalid = 0\ntest = 3"
+    model = 'name = "hofno"\nmodes = [2, 2]\nwidth = 4\ndepth = 1'
+    train = "epochs = 1\nbatch_size = 3"
+    text = f'[data]\nproblem = "darcy"\nfiles = "."\n{sizes}\n[model]\n{model}\n[train]\n{train}\n'
+    (folder / "darcy.toml").write_text(text)
+    assert hofno("train", "darcy.toml", "--out", "run").exit_code == 0
+    assert hofno("evaluate", "run", "--resolution", 9).exit_code == 0
+    kept = (folder / "run" / "resolution.json").read_bytes()
+    scipy.io.savemat(folder / FILES[1], {"coeff": 1 + rng.random((6, 9, 9)), "sol": rng.random((6, 9, 9))})
+    with pytest.warns(UserWarning, match=f"{FILES[1]} changed since the run was trained"):
+        result = hofno("evaluate", "run", "--resolution", 9)
+    assert "nothing is written" in result.stdout
+    assert (folder / "run" / "resolution.json").read_bytes() == kept
 
 
 def test_a_run_does_not_go_on_with_another_published_file(flow: Path, hofno: Hofno, refused: Refused) -> None:

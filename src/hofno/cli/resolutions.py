@@ -14,7 +14,9 @@ from hofno import spec as specs
 from hofno import stages, storage
 from hofno.cli.options import print_table, progress_on
 from hofno.cli.other_data import refuse_known_samples
+from hofno.data.files import stamps_of
 from hofno.errors import CheckpointError, SpecError
+from hofno.problems.registry import problem
 from hofno.report.drawing import in_any_script
 from hofno.report.resolution import curves_of, error_against_resolution
 from hofno.saved import load
@@ -46,6 +48,9 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
         stages.check_resolutions(member, operator, resolutions)
         stages.predict_as(member, operator)
     own = all(member.run_hash == spec.run_hash for member, spec in zip(members, read, strict=True))
+    for member, operator in zip(members, operators, strict=True) if own else ():
+        files = stamps_of(problem(member.data.problem, member.data.parameters))
+        own = not stages.warn_of_changed_files(operator, {"files": files}) and own
     records: list[dict[str, Any]] = []
     for folder, member, operator in zip(folders, members, operators, strict=True):
         records.append(stages.evaluate_resolutions(member, operator, resolutions, progress_on(choose_show(True))))

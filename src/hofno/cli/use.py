@@ -53,6 +53,7 @@ def evaluate(
     from hofno import stages
     from hofno.cli.expect import what_was_kept
     from hofno.cli.other_data import refuse_known_samples
+    from hofno.data.stamps import changed_files
     from hofno.evaluation.score import kept_bound, score
     from hofno.evaluation.spread import known_spreads
     from hofno.saved import load
@@ -81,6 +82,8 @@ def evaluate(
     if changed.run_hash == spec.run_hash:
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
         means, bound, note = record["metrics"], record.get("bound"), f"written to {run / 'evaluation.json'}"
+        if changed_files(surrogate.stamp.get("data"), data.stamp):
+            note = "other files than the run was trained on: nothing is written"
     else:
         scores = score(surrogate, data.test)
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
