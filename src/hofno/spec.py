@@ -112,7 +112,11 @@ class TrainSpec(Section):
     coarser: tuple[Annotated[int, Field(ge=2)], ...] = Field(
         (), description="learn from every n-th point of each sample too, as [2, 3], for use on several grids"
     )
-    noise: float = Field(0.0, ge=0, description="deviation of the noise added to inputs, once these are standardised")
+    noise: float = Field(
+        0.0,
+        ge=0,
+        description="deviation of the noise added to standardised inputs, but for fixed fields of trajectories",
+    )
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
 
 

@@ -27,6 +27,7 @@ from hofno.problems.symmetry import Channels, Motion, Symmetry, mirror
 from hofno.spec import TrainSpec
 from hofno.surrogate import roll_out
 from hofno.train.loop import Interrupted
+from hofno.train.step import noisy
 from hofno.train.tasks import FreeRunning, SingleWindows, TeacherForced, normalisers
 
 WAYS: list[dict[str, Any]] = [{}, {"batch_of": "windows"}, {"forcing": "free"}]
@@ -427,3 +428,26 @@ def test_a_model_of_ones_own_loop() -> None:
     wrapped = Surrogate.around(Noted(), rods())
     assert wrapped.grid == Grid(shape=(POINTS,), periodic=True)
     assert wrapped.predict(frames[:, :2], fixed=fixed).shape == (16, 3, POINTS)
+
+
+@pytest.mark.parametrize("task", [TeacherForced, SingleWindows, FreeRunning])
+def test_noise_is_for_frames_alone(task: type[TeacherForced | SingleWindows | FreeRunning]) -> None:
+    frames, fixed = (torch.from_numpy(part) for part in heat(samples=3))
+    made, model, exact = task(frames, Rollout(2, 4, fixed=2), fixed=fixed), Noted(), Noted()
+    for asked, forward in ((model, noisy(model, 0.1, made.fixed)), (exact, exact)):
+        torch.manual_seed(0)
+        made.predict(forward, torch.tensor([2, 0]))
+        assert len(asked.seen) > 0
+    (given, expected) = model.seen[0], exact.seen[0]
+    assert torch.equal(given[:, :2], expected[:, :2])
+    assert float((given - expected)[:, 2:].std()) == pytest.approx(0.1, rel=0.3)
+
+
+def test_training_with_noise_gives_fixed_fields_as_they_are() -> None:
+    same, model = np.repeat(heat()[1][:1], 16, 0), Noted()
+    trained = fit(model, rods(fixed=same), noise=0.5, epochs=1, batch_size=4, device="cpu", progress=False)
+    inputs = trained.surrogate.inputs
+    assert isinstance(inputs, ChannelNormaliser)
+    known = inputs.first(2).encode(torch.from_numpy(same[:1]))
+    _, *encoded = model.seen  # the first look is at raw fields
+    assert all(torch.equal(x[:, :2], known.expand(len(x), -1, -1)) for x in encoded)

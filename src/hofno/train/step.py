@@ -23,11 +23,16 @@ from hofno.train.tasks import Task
 WARMUP_STEPS = 3
 
 
-def noisy(model: Callable[..., Tensor], noise: float) -> Callable[..., Tensor]:
-    """The model for inputs with Gaussian noise of this deviation, drawn anew in each call."""
+def noisy(model: Callable[..., Tensor], noise: float, fixed: Tensor | None) -> Callable[..., Tensor]:
+    """The model for inputs with Gaussian noise of this deviation, drawn anew in each call.
+
+    Fixed fields have none: predictions take the place of frames, and these are as they are in every step.
+    """
+    first = 0 if fixed is None else fixed.shape[1]
 
     def forward(x: Tensor, *places: Tensor) -> Tensor:
-        return model(x + noise * torch.randn_like(x), *places)
+        frames = x[:, first:]
+        return model(torch.cat((x[:, :first], frames + noise * torch.randn_like(frames)), 1), *places)
 
     return forward
 
@@ -51,7 +56,7 @@ class Step:
         self.spec = spec
         self.device = task.device
         forward = torch.compile(model, dynamic=False) if spec.compile else model
-        self.forward = noisy(forward, spec.noise) if spec.noise > 0.0 else forward
+        self.forward = noisy(forward, spec.noise, task.fixed) if spec.noise > 0.0 else forward
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.indices = torch.zeros(self.ranks.size(spec.batch_size), dtype=torch.long, device=self.device)

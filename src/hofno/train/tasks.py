@@ -56,6 +56,8 @@ class Task(Protocol):
 
     items: int
     device: torch.device
+    fixed: Tensor | None
+    """Fields that do not change in time, of which models are given the channels first; None where there are none."""
 
     def predict(self, model: Model, indices: Tensor) -> Answer:
         """What the model makes of a batch, and what it should."""
@@ -64,6 +66,8 @@ class Task(Protocol):
 
 class Pairs:
     """Inputs x (n, c, *grid) to targets y (n, c', *grid)."""
+
+    fixed: Tensor | None = None
 
     def __init__(self, x: Tensor, y: Tensor, moved: Moved = unmoved) -> None:
         self.x, self.y, self.moved = x, y, moved
@@ -76,6 +80,8 @@ class Pairs:
 
 class Clouds:
     """Fields x (n, c, N) at coords (n, d, N) in units of their box, to targets y (n, c', N); mask (n, N) or None."""
+
+    fixed: Tensor | None = None
 
     def __init__(self, x: Tensor, y: Tensor, coords: Tensor, mask: Tensor | None, moved: Moved = unmoved) -> None:
         self.x, self.y, self.coords, self.mask, self.moved = x, y, coords, mask, moved
