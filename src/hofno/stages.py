@@ -60,7 +60,7 @@ from hofno.train.grids import check_coarse
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
-from hofno.train.same_data import remember_data
+from hofno.train.same_data import describe_data, remember_data
 from hofno.train.show import Show
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
@@ -229,13 +229,14 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
     """
     device = find_device(spec.device)
     ranks = join(device)
+    contents = None if data.origin == "generated" else describe_data(data)  # another device may round those otherwise
 
     def begin() -> list[Tracker]:
         held.enter_context(storage.RunLock(path))
         if not resume:
             start_folder(spec, path)
-        if data.origin != "generated":  # those another device may round otherwise
-            remember_data(data, path)
+        if contents is not None:
+            remember_data(contents, path)
         return make_trackers(track, path, spec.name, spec.plain())
 
     with ExitStack() as held:
@@ -243,7 +244,16 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
         model, name = make_model(spec, data.in_channels, data.out_channels), spec.label or spec.name
         folder = Folder(path, spec.run_hash, resume, resume_command(path))
         run = train(
-            model, data, spec.train, seed=spec.seed, device=device, folder=folder, show=show, trackers=rows, label=name
+            model,
+            data,
+            spec.train,
+            seed=spec.seed,
+            device=device,
+            folder=folder,
+            show=show,
+            trackers=rows,
+            label=name,
+            contents=contents,
         )
         run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
         if ranks.first:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from hofno import HOFNO, Dataset, fit, from_arrays, storage
 from hofno.data.dataset import Split, values_of
+from hofno.data.ondisk import Values
 from hofno.errors import DataError, ShapeError
 from hofno.geometry import Grid
 from hofno.problems.symmetry import mirror, square
@@ -147,3 +148,19 @@ def test_large_arrays_are_told_by_samples_spread_over_them(samples: int, channel
             seen += differs
             assert differs or row not in (0, samples - 1)
         assert seen == (min(samples, budget) if channels else 0)
+
+
+def test_numbers_are_hashed_once(
+    fields: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, seen = same_data.describe_values, []
+
+    def counting(values: Values) -> str:
+        seen.append(values)
+        return plain(values)
+
+    monkeypatch.setattr(same_data, "describe_values", counting)
+    go(from_arrays(*fields), tmp_path / "run")
+    assert len(seen) == 4  # inputs and targets of two splits
+    stamp = storage.read_json(tmp_path / "run" / "model.json")["stamp"]
+    assert stamp["contents"] == storage.read_json(tmp_path / "run" / same_data.FILE)

@@ -18,7 +18,7 @@ from hofno.models.registry import MODELS
 from hofno.spec import TrainSpec, check_seed, fingerprint
 from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join
-from hofno.train.same_data import remember_data
+from hofno.train.same_data import describe_data, remember_data
 from hofno.train.show import choose_show
 from hofno.train.track import Tracker, check_trackers, make_trackers
 
@@ -109,7 +109,7 @@ def fit(
     run_hash = fingerprint([settled, seed, repr(config if isinstance(config, dict) else type(model))])
     folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
     ranks, can_load = join(place), type(model) in MODELS.values()
-    show = choose_show(progress)
+    show, contents = choose_show(progress), describe_data(data)
 
     def begin() -> list[Tracker]:
         """What the first process does before any trains: refuse, or note what the run is."""
@@ -121,7 +121,7 @@ def fit(
         path.mkdir(parents=True, exist_ok=True)
         held.enter_context(storage.RunLock(path))
         remember_settings(settled, seed, model, path)
-        remember_data(data, path)
+        remember_data(contents, path)
         if not can_load:
             show.note(
                 f"{type(model).__name__} is not a model of hofno: its weights are kept in {path / 'checkpoints'}, and "
@@ -131,7 +131,9 @@ def fit(
 
     with ExitStack() as held:
         rows = ranks.by_first(begin)
-        run = train(model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=rows)
+        run = train(
+            model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=rows, contents=contents
+        )
         if can_load and ranks.first:
             storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
     return run

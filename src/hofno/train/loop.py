@@ -118,8 +118,12 @@ def train(
     show: Show | None = None,
     trackers: list[Tracker] | None = None,
     label: str = "train",
+    contents: dict[str, str] | None = None,
 ) -> Run:
-    """Train `model` in place and return it with its normalisers and history."""
+    """Train `model` in place and return it with its normalisers and history.
+
+    `contents` is what `describe_data` tells of the data, where it was asked already.
+    """
     ranks = join(device)
     device = ranks.place(device)
     show = show if show is not None and ranks.first else Silent()
@@ -133,11 +137,12 @@ def train(
     inputs, targets = normalisers(data, spec)
     symmetry = data.symmetry if spec.symmetric else None
     normalised = (inputs.to(device), targets.to(device))
-    surrogate = Surrogate(model, *normalised, data.grid, stamp_of_data(data), data.rollout, symmetry)
+    contents = describe_data(data) if contents is None and ranks.count > 1 else contents
+    surrogate = Surrogate(model, *normalised, data.grid, stamp_of_data(data, contents), data.rollout, symmetry)
     with _random(ranks.seed(seed), device), _requests_to_stop() as stop, showing(show):
         place(model, data.grid)
         if ranks.count > 1:
-            ranks.check_alike("data, settings or models", f"{seed} {spec!r} {describe_data(data)} {_described(model)}")
+            ranks.check_alike("data, settings or models", f"{seed} {spec!r} {contents} {_described(model)}")
             ranks.same_weights(model)
         check_fit(model, data, device, spec.coarser)
         optimisers = Optimisers(model, spec, device)
@@ -296,9 +301,7 @@ def _weights(model: nn.Module, other: dict[str, Tensor] | None) -> Iterator[None
         model.load_state_dict(live)
 
 
-def _divergence(
-    what: str, epoch: int, step: int, folder: Folder | None, spec: TrainSpec, policy: str
-) -> DivergedError:
+def _divergence(what: str, epoch: int, step: int, folder: Folder | None, spec: TrainSpec, policy: str) -> DivergedError:
     """What happened, what is left, and what was not tried yet."""
     kept = "no checkpoint was saved before"
     if folder and checkpoint.checkpoint_folders(folder.path / "checkpoints"):

@@ -29,12 +29,12 @@ BUDGET = 2**26
 """Bytes that are read of one array."""
 
 
-def remember_data(data: Dataset, folder: Path) -> None:
-    """Note the data of a run in its folder; refuse to continue one whose checkpoints come from others.
+def remember_data(found: dict[str, str], folder: Path) -> None:
+    """Note the data of a run, as `describe_data` has them, in its folder; refuse to continue a run on others.
 
     A run from before such notes were taken gets its note now.
     """
-    found, file = describe_data(data), folder / FILE
+    file = folder / FILE
     if not (file.exists() and (folder / "checkpoints").exists()):
         storage.write_json(file, found)
         return
@@ -49,9 +49,12 @@ def remember_data(data: Dataset, folder: Path) -> None:
             )
 
 
-def stamp_of_data(data: Dataset) -> dict[str, Any]:
-    """What a trained operator remembers of its data; of those that were not generated, of their numbers too."""
-    return {"data": data.stamp} | ({"contents": describe_data(data)} if data.origin != "generated" else {})
+def stamp_of_data(data: Dataset, contents: dict[str, str] | None = None) -> dict[str, Any]:
+    """What a trained operator remembers of its data; of those that were not generated, their `contents` too.
+
+    These are what `describe_data` has told, if it was asked already: it takes seconds.
+    """
+    return {"data": data.stamp} | ({"contents": contents or describe_data(data)} if data.origin != "generated" else {})
 
 
 def are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
