@@ -222,10 +222,12 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     made = problem(spec.data.problem, spec.data.parameters)
     count = len(data.test) // made.together
     shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
-    x, y, coords = shown_sample.x, shown_sample.y, shown_sample.coords
+    x, y, coords, mask = shown_sample.x, shown_sample.y, shown_sample.coords, shown_sample.mask
     if data.rollout is None:
-        predictions = {label: load(folder).predict(x, coords).numpy() for label, (_, folder) in few.items()}
-        show_sample(page, shown_sample, predictions, scene_of(made), count)
+        found = {label: load(folder).predict(x, coords, mask=mask) for label, (_, folder) in few.items()}
+        there = slice(None) if mask is None else mask[0]
+        predictions = {label: values[..., there].numpy() for label, values in found.items()}
+        show_sample(page, _where_points_are(shown_sample), predictions, scene_of(made), count)
     else:
         truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
         _rollouts(page, x, truth, {label: folder for label, (_, folder) in few.items()}, evaluations, made, count)
@@ -236,6 +238,13 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
         f"Share of the {count} test samples with a relative L2 error up to the given value. Marks: the medians.",
     )
     return True
+
+
+def _where_points_are(shown: Split) -> Split:
+    """One sample without the points that its mask leaves out."""
+    if shown.mask is None or shown.coords is None:
+        return shown
+    return Split(*(part[..., shown.mask[0]] for part in (shown.x, shown.y, shown.coords)))
 
 
 def _warn_of_changed_files(now: dict[str, Any], folders: list[Path]) -> None:

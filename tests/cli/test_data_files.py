@@ -15,6 +15,7 @@ import torch
 from typer.testing import Result
 
 import hofno as library
+from hofno import study_report
 from hofno.data.store import generate
 from hofno.errors import DataError, SpecError
 from hofno.geometry import Grid, Mesh, Points
@@ -285,6 +286,28 @@ def test_points_that_a_mask_fills_up_are_predicted(arrays: Path, hofno: Hofno, r
     assert (found[:, 0][known == 0] == 0).all()
     np.save(arrays / "short.npy", known[:, :5])
     assert "mask" in refused("predict", "run", "places.npy", "more.npy", "--mask", "short.npy")
+
+
+def test_a_report_shows_the_points_that_are_there(arrays: Path, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    plain = study_report.show_sample
+
+    def noting(page: Any, sample: Any, predictions: Any, *rest: Any) -> None:
+        shown.append((sample, predictions))
+        plain(page, sample, predictions, *rest)
+
+    monkeypatch.setattr(study_report, "show_sample", noting)
+    data = 'problem = "arrays"\ny = "stress.npy"\ncoords = "places.npy"\nmask = "known.npy"\nshuffle = false'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=AT_POINTS))
+    assert hofno("run", "own.toml", "--out", "study").exit_code == 0
+    (sample, predictions), run = shown[0], next((arrays / "study" / "runs").iterdir())
+    places, known = (np.load(arrays / f"{name}.npy")[27:28] for name in ("places", "known"))
+    there = known[0] == 1
+    assert 0 < there.sum() < 12
+    expected = library.load(run).predict(None, places, mask=known)[..., there]
+    np.testing.assert_array_equal(predictions["HO-FNO"], expected)
+    np.testing.assert_array_equal(sample.coords, places.astype(np.float32)[..., there])
+    assert sample.y.shape == expected.shape
 
 
 FIXED = 'problem = "trajectories"\nframes = "frames.npy"\nfixed = "fixed.npy"\nhistory = 2\nhorizon = 3'
