@@ -78,6 +78,35 @@ def test_a_mapped_file_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.Mon
     assert np.array_equal(data.train.y, FRAMES[:6, 2:])
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64, ">f4", np.int16])
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("fields", [False, True])
+@pytest.mark.parametrize("seed", [None, 3])
+def test_shuffled_files_stay_where_they_are(
+    seed: int | None, fields: bool, fixed: bool, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    given = [(1000 * rng.standard_normal((10, 6, *([2] if fields else []), 9))).astype(kind)]
+    given += [(1000 * rng.standard_normal((10, 3, 9))).astype(kind)] if fixed else []
+    mapped = []
+    for index, values in enumerate(given):
+        np.save(tmp_path / f"{index}.npy", values)
+        mapped.append(np.load(tmp_path / f"{index}.npy", mmap_mode="r"))
+    settings = {"fields": fields, "history": 2, "start": 3, "horizon": 2, "split": (5, 3, 2), "seed": seed}
+    expected = hofno.from_trajectories(*(values.astype(np.float32) for values in given), **settings)
+    small = hofno.from_trajectories(*mapped, **settings)
+    monkeypatch.setattr("hofno.data.ondisk.SHARE", 0.0)
+    large = hofno.from_trajectories(*mapped, **settings)
+    assert large.train.on_disk
+    for data in (small, large):
+        for name in ("train", "valid", "test"):
+            found, wanted = getattr(data, name), getattr(expected, name)
+            assert torch.equal(found.x, wanted.x)
+            assert torch.equal(found.y, wanted.y)
+        for name in ("later", "trajectories"):
+            assert torch.equal(getattr(data, name)[:].float(), getattr(expected, name))
+
+
 @pytest.mark.parametrize(
     ("frames", "settings", "message"),
     [

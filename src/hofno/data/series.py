@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from hofno.data.arrays import check_symmetry, sample_counts
 from hofno.data.dataset import Dataset, Rollout, Split, refuse_not_finite, trajectory_dataset, values_of
-from hofno.data.ondisk import joined
+from hofno.data.ondisk import FileArray, Values, fits, joined
 from hofno.data.rounding import warn_of_rounding
 from hofno.data.values import as_float32
 from hofno.errors import DataError
@@ -50,8 +52,8 @@ def from_trajectories(
     channels it takes in all is `in_channels` of the dataset.
 
     Args:
-        frames: arrays or tensors, or with seed=None an array mapped from a file (of several fields, in C order: others
-            are read into memory).
+        frames: arrays or tensors, or an array mapped from a file (of several fields, in C order: others are read into
+            memory), which stays there where it takes more than half of the free memory, or with seed=None.
         fixed: fields (n, c, *grid) that do not change in time, likewise; None: there are none.
         fields: whether the third axis of frames holds several quantities.
         history: frames that the model takes.
@@ -100,25 +102,38 @@ def from_trajectories(
     warn_of_rounding(frames, "frames", 2 if fields else None)
     if fixed is not None:
         warn_of_rounding(fixed, "fixed")
-    if seed is not None:
-        order = np.random.default_rng(check_seed(seed)).permutation(samples)
-        whole, kept = whole[order], None if kept is None else kept[order]
-    rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
-    rollout = Rollout(history, steps, count, 0 if kept is None else kept.shape[1])
-    flat = whole.reshape(samples, times * count, *grid.shape)
-    cut = split_frames(flat, *rows, rollout, first)
+    whole, kept, order = _in_order(whole, kept, seed)
+    rollout, every = Rollout(history, steps, count, 0 if kept is None else kept.shape[1]), slice(None)
+    flat = _array(whole.reshape(samples, times * count, *grid.shape), "frames")
     stamp = {"origin": "user", "samples": [train, valid, test], "shuffle_seed": seed, "start": first}
+    cut = split_frames(flat, every, every, every, rollout, first)
     data = trajectory_dataset(cut, grid, rollout, "user", stamp, "", symmetry)
-    if kept is None:
-        return data
-    splits = (data.train, data.valid, data.test)
-    train, valid, test = (_with_fixed(split, kept[part]) for split, part in zip(splits, rows, strict=True))
-    return replace(data, train=train, valid=valid, test=test)
+    still = None if kept is None else values_of(_array(kept, "fixed"))
+    rows = slice(train), slice(train, train + valid), slice(train + valid, train + valid + test)
+    chosen = [part if order is None else order[part] for part in rows]
+    splits = zip((data.train, data.valid, data.test), chosen, strict=True)
+    learnt, watched, tested = (_some_of(split, still, part) for split, part in splits)
+    assert data.trajectories is not None
+    assert data.later is not None
+    frames_of_all, later = _some(data.trajectories, every if order is None else order), _some(data.later, chosen[2])
+    return replace(data, train=learnt, valid=watched, test=tested, trajectories=frames_of_all, later=later)
+
+
+def _in_order(
+    frames: np.ndarray, fixed: np.ndarray | None, seed: int | None
+) -> tuple[np.ndarray, np.ndarray | None, Tensor | None]:
+    """Trajectories in the order of a seed; where there is no room for that, as they are, and that order."""
+    if seed is None:
+        return frames, fixed, None
+    order = np.random.default_rng(check_seed(seed)).permutation(len(frames))
+    if not fits(4 * (frames.size + (0 if fixed is None else fixed.size))):
+        return frames, fixed, torch.from_numpy(order)
+    return frames[order], None if fixed is None else fixed[order], None
 
 
 def _array(values: object, name: str) -> np.ndarray:
-    """Float32 numbers; those of a file that is mapped stay there."""
-    if isinstance(values, np.memmap) and values.dtype == np.float32:
+    """Float32 numbers; those of a file that is mapped stay there, as they are."""
+    if isinstance(values, np.ndarray) and FileArray.of(values) is not None:
         return values
     return as_float32(values, name).numpy()
 
@@ -132,6 +147,12 @@ def _checked_fixed(fixed: object, samples: int, grid: Grid) -> np.ndarray:
     return kept
 
 
-def _with_fixed(split: Split, fixed: np.ndarray) -> Split:
-    """Fixed fields are the first channels of the inputs."""
-    return Split(joined(values_of(fixed), split.parts.x), split.parts.y)
+def _some(values: Values, rows: slice | Tensor) -> Values:
+    """Some of the samples: of a tensor, by a slice, a view; of an array on disk, nothing is read."""
+    return values[rows] if isinstance(values, Tensor) else values.take(torch.arange(len(values))[rows])
+
+
+def _some_of(split: Split, fixed: Values | None, rows: slice | Tensor) -> Split:
+    """Some samples of a split, with fixed fields as the first channels of the inputs."""
+    x, y = _some(split.parts.x, rows), _some(split.parts.y, rows)
+    return Split(x if fixed is None else joined(_some(fixed, rows), x), y)
