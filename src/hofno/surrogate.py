@@ -12,6 +12,7 @@ Saved, it is a folder:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -216,7 +217,8 @@ class Surrogate:
                 "whole blocks, in their order"
             )
         found = self.spread_tensor(asked.fields, batch_size, coords=asked.coords, mask=asked.inside)
-        return known.spread_bound(coverage) * relative_spread(*found, together)
+        bounds = known.spread_bound(coverage) * relative_spread(*found, together)
+        return torch.where(bounds.isnan(), math.inf, bounds)  # of one that is infinite and another that is 0
 
     def strangeness(
         self, x: Field | None, coords: Field | None = None, *, mask: Field | None = None, fixed: Field | None = None

@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import hofno
+from hofno import storage
 from hofno.cli.expect import what_to_expect
-from hofno.data.dataset import Dataset
+from hofno.data.dataset import Dataset, Split
 from hofno.errors import HofnoError, ShapeError, SpecError
+from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import kept_bound, score
 from hofno.evaluation.spread import known_spreads, spreads
 from hofno.problems.symmetry import mirror
 from hofno.surrogate import Surrogate
+from hofno.train.experience import gain_experience
 
 POINTS, SAMPLES = 16, 240
 
@@ -161,6 +164,43 @@ def test_other_networks_and_rollouts() -> None:
     apart = torch.stack([run.predict(data.test.x, steps=3) for run in runs]).std(0)
     close(joined.spread(data.test.x, steps=3), apart)
     assert joined.error_bound(0.9, data.test.x).shape == (8,)
+
+
+class Cubic(nn.Module):
+    """Has no bound in time where a frame is larger than 1."""
+
+    def __init__(self, gain: float) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.tensor(gain))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.gain * x + x**3
+
+
+def test_rollouts_that_have_no_bound(tmp_path: Path) -> None:
+    start = torch.randn(40, 1, POINTS, generator=torch.Generator().manual_seed(0)) / 20
+    frames = start * 0.9 ** torch.arange(12)[:, None]
+    data = hofno.from_trajectories(frames, history=1, split=(10, 20, 10), seed=None)
+    raw = {"normalise_inputs": False, "normalise_targets": False, "lr": 1e-6, "epochs": 1, "progress": False}
+    joined = hofno.combine([hofno.fit(Cubic(gain), data, **raw) for gain in (0.88, 0.91)], data)
+    x = data.test.x.clone()
+    x[3] *= 1e5
+    bounds = joined.error_bound(0.9, x)
+    assert bounds.isfinite().nonzero().flatten().tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+    assert bounds[3] == torch.inf
+    wild = Split(x, data.test.y)
+    found = kept_bound(joined, score(joined, wild), known_spreads(joined, wild))
+    assert found["each"]["median"] < 1 < found["each"]["highest"] == UNBOUNDED
+    storage.write_json(tmp_path / "bound.json", found)
+    mad = replace(data, valid=Split(1e5 * data.valid.x, data.valid.y))
+    assert joined.experience is not None
+    joined.experience = gain_experience(joined, mad, selected=False)
+    assert joined.error_bound(0.9, x).isinf().all()
+
+
+def test_an_operator_of_ones_own_loop_says_nothing_of_its_data(data: Dataset) -> None:
+    own = [Surrogate.around(trained(data, seed, epochs=1).model, data) for seed in (0, 1)]
+    assert len(hofno.combine(own, data).error_bound(0.9, data.test.x)) == len(data.test)
 
 
 def test_fixed_fields_of_trajectories() -> None:

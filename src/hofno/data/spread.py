@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -19,6 +20,10 @@ def mean_and_deviation(predictions: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def relative_spread(mean: Tensor, deviation: Tensor, together: int) -> Tensor:
-    """Norm of the deviation over that of the mean, (n / together,): of samples that belong together as one."""
+    """Norm of the deviation over that of the mean, (n / together,): of samples that belong together as one.
+
+    It is infinite where a prediction has no size.
+    """
     sizes = [part.flatten(1).square().sum(1).view(-1, together).sum(1).sqrt() for part in (deviation, mean)]
-    return sizes[0] / sizes[1].clamp_min(torch.finfo(torch.float32).tiny)
+    found = sizes[0] / sizes[1].clamp_min(torch.finfo(torch.float32).tiny)
+    return torch.where(found.isfinite(), found, math.inf)

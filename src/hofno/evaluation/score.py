@@ -120,18 +120,18 @@ def kept_bound(
     the logarithms of spreads and errors. Empty where the operator knows of too few validation samples, or of other
     predictions than it makes now.
     """
-    known = surrogate.experience
-    if known is None or len(known.errors) < LEAST_KNOWN or not known.is_of(surrogate.symmetry):
+    experience = surrogate.experience
+    if experience is None or len(experience.errors) < LEAST_KNOWN or not experience.is_of(surrogate.symmetry):
         return {}
-    bound = known.error_bound(coverage)
+    bound = experience.error_bound(coverage)
     if bound >= UNBOUNDED:
         return {}
-    counts = {"validation_samples": len(known.errors), "test_samples": len(scores.rel_l2)}
+    counts = {"validation_samples": len(experience.errors), "test_samples": len(scores.rel_l2)}
     kept = float((scores.rel_l2 <= bound).double().mean())
-    found = {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(known.selected)}
-    if spreads is None or len(known.ratios) == 0 or (factor := known.spread_bound(coverage)) >= UNBOUNDED:
+    found = {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(experience.selected)}
+    if spreads is None or len(experience.ratios) == 0 or (factor := experience.spread_bound(coverage)) >= UNBOUNDED:
         return found
-    each = factor * spreads
+    each = known(factor * spreads)  # a rollout without a bound has none here either
     share = float((scores.rel_l2 <= each).double().mean())
     middle = {"lowest": float(each.min()), "median": float(each.median()), "highest": float(each.max())}
     return found | {"each": {"kept": share, "spreads": factor, **middle, "correlation": _in_logs(each, scores.rel_l2)}}

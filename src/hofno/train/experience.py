@@ -38,10 +38,12 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
         for split in (data.train, data.valid)
     )
     centre, whitening = whitened(numbers, len(mean))
-    ratios = errors / spreads(surrogate, data.valid).cpu() if has_spread(surrogate) else torch.zeros(0).double()
+    errors, ratios = _bounded(errors), torch.zeros(0).double()
+    if has_spread(surrogate):
+        ratios = _bounded(errors / spreads(surrogate, data.valid))  # infinite too where both are
     facts = {"together": data.valid.together, "selected": selected, "symmetric": surrogate.symmetry is not None}
     return Experience(
-        _bounded(errors).sort().values,
+        errors.sort().values,
         distance(seen, centre, whitening).sort().values,
         mean,
         deviation,
@@ -49,7 +51,7 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
         whitening,
         cells,
         **{name: torch.tensor(float(fact), dtype=torch.float64) for name, fact in facts.items()},
-        ratios=_bounded(ratios).sort().values,
+        ratios=ratios.sort().values,
     )
 
 

@@ -58,8 +58,13 @@ def stamp_of_data(data: Dataset, contents: dict[str, str] | None = None) -> dict
 
 
 def are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two stamps of operators are of the same data, as far as they tell; earlier versions told less."""
-    a, b = one.get("data", {}), other.get("data", {})
+    """Whether two stamps of operators are of the same data, as far as they tell.
+
+    Earlier versions told less, and an operator of a user's own loop tells nothing.
+    """
+    if "data" not in one or "data" not in other:
+        return True
+    a, b = one["data"], other["data"]
     if changed_files(a, b) or ("contents" in one and "contents" in other and one["contents"] != other["contents"]):
         return False
     return all(a.get(key) == b.get(key) for key in {*a, *b} - {*ASIDE})
