@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from pathlib import Path
 
@@ -142,3 +143,10 @@ def test_coordinates_on_a_finer_mesh_are_not_strange() -> None:
         assert operator.strangeness(*fields(points)).max() < 1.5
     finer, places = fields(32)
     assert operator.strangeness(finer, 3 * places).min() > 1.5
+
+
+@pytest.mark.parametrize("name", ["predict", "spread", "error_bound", "strangeness"])
+def test_a_run_is_asked_as_its_operator_is(name: str) -> None:
+    asked = (inspect.signature(getattr(kind, name)).parameters for kind in (hofno.Run, Surrogate))
+    run, operator = ({key: (one.kind, one.default) for key, one in each.items()} for each in asked)
+    assert run == operator

@@ -77,16 +77,30 @@ class Run:
         return self.surrogate.predict(x, coords, mask=mask, fixed=fixed, batch_size=batch_size, steps=steps)
 
     def error_bound(
-        self, coverage: float = 0.9, x: Any = None, coords: Any = None, *, mask: Any = None, fixed: Any = None
+        self,
+        coverage: float = 0.9,
+        x: Any = None,
+        coords: Any = None,
+        *,
+        mask: Any = None,
+        fixed: Any = None,
+        batch_size: int = 32,
     ) -> Any:
         """A relative L2 error that predictions exceed with probability 1 - coverage, see `Surrogate.error_bound`."""
-        return self.surrogate.error_bound(coverage, x, coords, mask=mask, fixed=fixed)
+        return self.surrogate.error_bound(coverage, x, coords, mask=mask, fixed=fixed, batch_size=batch_size)
 
     def spread(
-        self, x: Any, coords: Any = None, *, mask: Any = None, fixed: Any = None, steps: int | None = None
+        self,
+        x: Any,
+        coords: Any = None,
+        *,
+        mask: Any = None,
+        fixed: Any = None,
+        batch_size: int = 32,
+        steps: int | None = None,
     ) -> Any:
         """How far predictions lie apart whose mean is given, see `Surrogate.spread`."""
-        return self.surrogate.spread(x, coords, mask=mask, fixed=fixed, steps=steps)
+        return self.surrogate.spread(x, coords, mask=mask, fixed=fixed, batch_size=batch_size, steps=steps)
 
     def strangeness(self, x: Any, coords: Any = None, *, mask: Any = None, fixed: Any = None) -> Any:
         """How unlike the inputs of training each input is, see `Surrogate.strangeness`."""
