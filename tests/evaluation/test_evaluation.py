@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -147,6 +148,18 @@ class TestByField:
         assert means["rel_l2"] < 1.5
         assert means["rel_l2_field_1"] == 0
         assert means["rel_l2_field_2"] == pytest.approx(499)
+
+    def test_targets_without_a_size_are_told_once(self) -> None:
+        x = torch.randn(6, 2, 4, 3)
+        y = x.clone()
+        y[2], y[4, 1] = 0.0, 0.0  # all of a sample, and one field of another
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            score(scaled(0.5), Split(x, y))
+        lines = [str(one.message) for one in told]
+        assert len(lines) == 2
+        assert lines[0].startswith("the targets of samples 2 are (nearly) zero")
+        assert lines[1].startswith("field 2 of the targets of samples 4 are (nearly) zero")
 
     def test_of_blocks(self) -> None:
         x = torch.randn(8, 2, 4, 3)

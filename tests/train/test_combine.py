@@ -131,6 +131,14 @@ def test_it_is_saved_and_loaded_and_joined_again(data: Dataset, members: list[Su
         more.error_bound(0.9, x)
 
 
+def test_one_choice_by_validation_samples_is_enough_to_say_so(data: Dataset, members: list[Surrogate]) -> None:
+    chosen = trained(data, 7, epochs=2, select="best")
+    for operators, selected in ((members[:2], False), ([members[0], chosen], True), ([chosen, members[0]], True)):
+        found = hofno.combine(operators, data).experience
+        assert found is not None
+        assert bool(found.selected) == selected
+
+
 def test_networks_are_copied(data: Dataset, members: list[Surrogate]) -> None:
     joined = hofno.combine(members[:2])
     before = joined.predict(data.test.x)

@@ -451,3 +451,11 @@ def test_training_with_noise_gives_fixed_fields_as_they_are() -> None:
     known = inputs.first(2).encode(torch.from_numpy(same[:1]))
     _, *encoded = model.seen  # the first look is at raw fields
     assert all(torch.equal(x[:, :2], known.expand(len(x), -1, -1)) for x in encoded)
+
+
+def test_strange_fixed_fields_are_noticed() -> None:
+    data = rods()
+    trained, x = run(data), data.test.x
+    usual, strange = trained.strangeness(x), trained.strangeness(x[:, 2:], fixed=20 * x[:, :2])
+    assert float(usual.max()) < 2
+    assert float(strange.min()) > 5

@@ -52,6 +52,16 @@ def test_the_loss_is_the_mean_over_the_grids() -> None:
     assert run.history[0]["train_loss"] == pytest.approx(sum(expected) / 3, rel=1e-5)
 
 
+def test_the_gradient_is_the_mean_over_the_grids() -> None:
+    """AdamW does not see a factor, clipping does."""
+    data, model = pairs((8, 12)), Gain()
+    run = fit(model, data, epochs=1, batch_size=8, lr=1e-9, coarser=(2, 4), progress=False)
+    x, y = run.surrogate.inputs.encode(data.train.x), run.surrogate.targets.encode(data.train.y)
+    gain, scale = torch.ones(1, requires_grad=True), run.surrogate.targets.shaped(2)
+    sum(rel_l2(gain * every(x, n), every(y, n), *scale) / 3 for n in (1, 2, 4)).backward()
+    torch.testing.assert_close(model.gain.grad, gain.grad)
+
+
 @pytest.mark.parametrize("points", [(7,), (9, 13), (5, 9, 13)])
 def test_first_and_last_point_of_a_grid_with_ends_stay(points: tuple[int, ...]) -> None:
     field = torch.arange(torch.Size(points).numel(), dtype=torch.float32).view(1, 1, *points)
