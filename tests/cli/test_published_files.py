@@ -162,6 +162,8 @@ def test_generated_data_have_validation_samples(name: str) -> None:
 def test_counts_of_a_file_of_trajectories() -> None:
     assert problem("navier_stokes", {"files": "u.mat"}).parameters()["train"] == 900
     assert problem("navier_stokes", {"files": "u.mat", "valid": 0}).parameters()["train"] == 1000
+    some = problem("navier_stokes", {"files": "u.mat", "train": 10, "valid": 2, "test": 4})
+    assert some.parameters()["samples"] == 16
     assert problem("plasticity", {"files": "f"}).valid == 7
     assert problem("plasticity", {"files": "f", "valid": 0}).valid == 0
 

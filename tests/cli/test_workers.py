@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 from typing import Any
 
 import pytest
 
+from hofno import workers
 from hofno.errors import HofnoError, SpecError
 from hofno.workers import alone, share
 
@@ -27,13 +29,18 @@ def work(task: tuple[str, Any]) -> Any:
         raise KeyError(value)
     if kind == "die":
         os.kill(os.getpid(), 9)
+    if kind == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if kind == "late":
+        time.sleep(3)  # until others are at work
+        raise SpecError(value)
     time.sleep(value)
     return None
 
 
-def shared(tasks: list[tuple[str, Any]], workers: int = 2) -> dict[int, Any]:
+def shared(tasks: list[tuple[str, Any]], count: int = 2) -> dict[int, Any]:
     found: dict[int, Any] = {}
-    share(work, tasks, workers, found.__setitem__)
+    share(work, tasks, count, found.__setitem__)
     return found
 
 
@@ -100,6 +107,16 @@ def test_the_first_error_stops_all(task: tuple[str, Any], error: type[Exception]
     with pytest.raises(error, match=text):
         shared([task, ("sleep", 300), ("sleep", 300)])
     assert time.monotonic() - begun < 60
+    assert multiprocessing.active_children() == []
+
+
+def test_a_process_that_does_not_stop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "GRACE", 0.2)
+    begun = time.monotonic()
+    with pytest.raises(SpecError, match="too late"):
+        shared([("deaf", 300), ("late", "too late")])
+    assert time.monotonic() - begun < 60
+    time.sleep(0.2)
     assert multiprocessing.active_children() == []
 
 

@@ -21,6 +21,7 @@ from hofno.evaluation.spread import known_spreads, spreads
 from hofno.problems.symmetry import mirror
 from hofno.surrogate import Surrogate
 from hofno.train.experience import gain_experience
+from triangulated import torus
 
 POINTS, SAMPLES = 16, 240
 
@@ -238,6 +239,18 @@ def test_scattered_points() -> None:
         each = np.stack([run.predict(None, coords[:3])[k] for run in runs])
         np.testing.assert_allclose(apart[k], each.std(0, ddof=1), rtol=1e-4, atol=1e-6)
     assert joined.error_bound(0.9, None, coords[:3]).shape == (3,)
+
+
+def test_networks_on_a_surface(tmp_path: Path) -> None:
+    surface, rng = torus(12, 8), np.random.default_rng(0)
+    x = rng.standard_normal((30, 1, len(surface.vertices)))
+    data = hofno.from_arrays(x, x**2, surface=surface, split=(16, 10, 4))
+    models = [hofno.NORM(1, 1, functions=6, width=width, depth=1) for width in (4, 6)]
+    runs = [hofno.fit(model, data, epochs=1, progress=False) for model in models]
+    joined = hofno.combine(runs, data)
+    close(joined.predict(x), np.mean([run.predict(x) for run in runs], 0))
+    joined.save(tmp_path / "both")
+    assert np.array_equal(hofno.load(tmp_path / "both").predict(x), joined.predict(x))
 
 
 def test_samples_that_belong_together_have_one_bound(data: Dataset, members: list[Surrogate]) -> None:

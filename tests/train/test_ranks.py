@@ -69,6 +69,7 @@ def test_two_processes(tmp_path: Path) -> None:
         assert found[f"bits{rank}"]
     assert found["buffers"]
     assert found["either"]
+    assert found["statistics"]
     assert "holds an earlier run" in found["taken folder"]
     assert "have different checkpoints" in found["other folder"]
     for what in ("other model", "other data"):

@@ -93,6 +93,18 @@ class Either(torch.nn.Module):
         return self.each[int(torch.rand(()) < 0.5)](x)
 
 
+class Normed(torch.nn.Module):
+    """Keeps statistics of its batches, of which each process sees others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.each = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 1), torch.nn.BatchNorm2d(2), torch.nn.Conv2d(2, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.each(x)
+
+
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     ranks = join(torch.device("cpu"))
@@ -115,6 +127,10 @@ def main(folder: Path) -> None:
     found["buffers"] = not ranks.any(not all(alike))
     either = hofno.fit(Either(), dataset(), **SETTINGS)
     found["either"] = all(torch.equal(each, weights(either)) for each in ranks.gather(weights(either)))
+    normed = hofno.fit(Normed(), dataset(), **{**SETTINGS, "ema": 0.0}).surrogate.model.state_dict()
+    found["statistics"] = all(
+        torch.equal(each, part) for part in normed.values() if part.ndim for each in ranks.gather(part)
+    )
     found["taken folder"] = refusal(dataset(), out=folder / "plain")
     seen = folder / ("whole" if ranks.first else "new")  # the second process does not see the run
     found["other folder"] = refusal(dataset(), network(drop_path=0.3), out=seen, resume=True)
