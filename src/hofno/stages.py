@@ -3,6 +3,7 @@
 A run folder:
 
     spec.toml           what the run is
+    data.json           what is in data that were not generated, see `hofno.train.same_data`
     checkpoints/        where it stands, see `hofno.train.state`
     metrics.jsonl       a row for each epoch
     model.safetensors, normalisers.safetensors, experience.safetensors, model.json, manifest.json

@@ -1,7 +1,7 @@
 """A study: the runs that a spec's `[[compare]]` and `[sweep]` describe, trained, evaluated and gathered in one file.
 
-    OUT/runs/<hash>/     a run folder for each member, see `hofno.stages`
-    OUT/results.json     all measured numbers with their conditions, written again whenever a member is done
+    OUT/runs/<label>-<hash>/   a run folder for each member, see `hofno.stages`
+    OUT/results.json           all measured numbers with their conditions, written again whenever a member is done
 
 A member that is done is not done again; one that was interrupted goes on; one that diverged is noted and left out.
 """

@@ -201,7 +201,7 @@ class Surrogate:
                 f"the errors were measured {'with' if known.symmetric else 'without'} a mean over symmetries, and "
                 "`symmetry` was changed since; put it back, or train with the other train.symmetric"
             )
-        if x is None and coords is None:
+        if all(part is None for part in (x, coords, mask, fixed)):
             return known.error_bound(coverage)
         self._check_call(batch_size)
         asked = self.asked(x, coords, mask, fixed)

@@ -222,6 +222,15 @@ def test_fixed_fields_of_trajectories() -> None:
     x = data.test.x
     close(joined.spread(x[:, 1:], fixed=x[:, :1]), joined.spread(x))
     close(joined.error_bound(0.9, x[:, 1:], fixed=x[:, :1]), joined.error_bound(0.9, x))
+    with pytest.raises(HofnoError, match="x is an array or a tensor; got None"):
+        joined.error_bound(0.9, fixed=x[:, :1])  # no bound of inputs that are not given
+    without = hofno.from_trajectories(frames, history=2, split=(20, 12, 8))
+    other = hofno.fit(hofno.HOFNO(2, 1, modes=(3,), width=4, depth=1), without, epochs=1, progress=False)
+    one = hofno.fit(hofno.HOFNO(2, 1, modes=(3,), width=4, depth=1), data, epochs=1, progress=False)
+    with pytest.raises(
+        SpecError, match=r"'history': 1, .*'fixed': 1}, the other in steps of {'history': 2, .*'fixed': 0}"
+    ):
+        hofno.combine([one, other])
 
 
 def test_scattered_points() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -59,7 +59,8 @@ def _cannot_join(first: Surrogate, other: Surrogate) -> str:
     if first.grid != other.grid:
         return f"one is on {first.grid}, the other on {other.grid}; train them on the same data"
     if first.rollout != other.rollout:
-        return f"one steps by {first.rollout}, the other by {other.rollout}; train them on the same data"
+        steps = ["one pass" if one is None else f"steps of {asdict(one)}" for one in (first.rollout, other.rollout)]
+        return f"one predicts in {steps[0]}, the other in {steps[1]}; train them on the same data"
     if first.symmetry != other.symmetry:
         return "their means over symmetries differ; train both with the same train.symmetric"
     if not (_alike(first.inputs, other.inputs) and _alike(first.targets, other.targets)):
