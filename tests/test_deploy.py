@@ -235,6 +235,7 @@ def test_what_onnx_cannot_do(tmp_path: Path) -> None:
         ("a.pt2", {"batch": 0}, "batch is a whole number"),
         ("a.pt2", {"steps": 2}, "not trained on trajectories"),
         ("a.pt2", {"shape": (9,)}, "2 numbers of points, as 12 x 10 is"),
+        ("a.pt2", {"shape": 9}, "2 numbers of points, as 12 x 10 is; got 9"),
     ],
 )
 def test_what_is_refused(tmp_path: Path, name: str, given: dict[str, Any], words: str) -> None:

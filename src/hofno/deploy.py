@@ -16,7 +16,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from numbers import Integral
@@ -144,9 +144,10 @@ def _grid(surrogate: Surrogate, shape: tuple[int, ...] | None) -> tuple[int, ...
     own = tuple(surrogate.grid.shape)
     if shape is None:
         return own
-    if len(shape) != len(own) or not all(isinstance(n, Integral) and n >= 1 for n in shape):
-        raise SpecError(f"shape must be {len(own)} numbers of points, as {' x '.join(map(str, own))} is; got {shape}")
-    return tuple(int(n) for n in shape)
+    given = tuple(shape) if isinstance(shape, Iterable) else ()
+    if len(given) != len(own) or not all(isinstance(n, Integral) and n >= 1 for n in given):
+        raise SpecError(f"shape must be {len(own)} numbers of points, as {' x '.join(map(str, own))} is; got {shape!r}")
+    return tuple(int(n) for n in given)
 
 
 def _inputs(surrogate: Surrogate, shape: tuple[int, ...], samples: int, seed: int) -> dict[str, Tensor]:

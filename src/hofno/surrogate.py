@@ -122,9 +122,9 @@ class Surrogate:
         return asked.result(predicted, self.targets.mean.shape[0])
 
     def _check_call(self, batch_size: int, steps: int | None = None) -> None:
-        if steps is not None and (self.rollout is None or steps < 1):
+        if steps is not None and (self.rollout is None or not isinstance(steps, Integral) or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
-            raise SpecError(f"steps counts predicted frames; got {steps}, but {why}; leave it out")
+            raise SpecError(f"steps counts predicted frames; got {steps!r}, but {why}; leave it out")
         check_batch_size(batch_size)
 
     def variants(self) -> list[Surrogate]:

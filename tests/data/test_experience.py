@@ -56,6 +56,11 @@ def test_a_coverage_that_is_none(coverage: float) -> None:
         experience(torch.ones(50)).error_bound(coverage)
 
 
+def test_a_coverage_of_another_kind_of_number() -> None:
+    known = experience(torch.arange(9.0))
+    assert known.error_bound(np.float32(0.5)) == known.error_bound(0.5)  # pyright: ignore[reportArgumentType]
+
+
 def fields(count: int, shape: tuple[int, ...] = (32, 24), seed: int = 0) -> Tensor:
     """Random waves of all wavenumbers up to 2, (n, 1, *shape)."""
     rng = np.random.default_rng(seed)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hofno import Split, Surrogate, evaluate
+from hofno import Run, Split, Surrogate, evaluate
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import DataError, ShapeError
 from hofno.evaluation import score, score_rollout
@@ -207,3 +207,24 @@ def test_what_cannot_be_evaluated() -> None:
         evaluate(scaled(1.0), Split(x[:, :1], x))
     with pytest.raises(ShapeError, match="trained on a grid with 2 axes, and the inputs have 1"):
         evaluate(scaled(1.0), Split(x[..., 0], x[..., 0]))
+    with pytest.raises(ShapeError, match="no sample to score; give at least one"):
+        evaluate(scaled(1.0), Split(x[:0], x[:0]))
+    with pytest.raises(ShapeError, match=r"a split is scored.*got tuple; make one: hofno.Split\(x, y\)"):
+        score(scaled(1.0), (x, x))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ShapeError, match=r"score takes what hofno\.fit or hofno\.load returns; got Scale"):
+        score(Scale(1.0), Split(x, x))
+
+
+@pytest.mark.parametrize("which", ["x", "y"])
+def test_data_that_are_no_numbers_are_not_taken_for_an_error(which: str) -> None:
+    good = torch.randn(5, 2, 4, 3)
+    bad = good.clone()
+    bad[3, 0, 1, 2] = float("nan")
+    with pytest.raises(DataError, match=f"{which} holds 1 values that are NaN or infinite, .* first in sample 3"):
+        evaluate(scaled(1.0), Split(bad, good) if which == "x" else Split(good, bad))
+
+
+def test_a_run_is_scored_as_its_operator_is() -> None:
+    x = torch.randn(3, 2, 4, 3)
+    run = Run(scaled(0.5), [], 0.0)
+    assert torch.equal(score(run, Split(x, x)).rel_l2, score(run.surrogate, Split(x, x)).rel_l2)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hofno import FNO, Rollout, Split, Surrogate, evaluate, load
+from hofno import FNO, Rollout, Run, Split, Surrogate, evaluate, load
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import ShapeError, SpecError
 from hofno.evaluation import score_rollout
@@ -140,6 +140,9 @@ def test_errors(split: Split) -> None:
     made = surrogate(0.8)
     with pytest.raises(SpecError, match="at least one is needed"):
         made.predict(split.x, steps=0)
+    for steps in (2.0, "2"):
+        with pytest.raises(SpecError, match=f"steps counts predicted frames; got {steps!r}"):
+            made.predict(split.x, steps=steps)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ShapeError, match=r"expected \(n, 2, \*grid\)"):
         made.predict(split.y)
     made.rollout = None
@@ -147,6 +150,11 @@ def test_errors(split: Split) -> None:
         made.predict(split.x, steps=2)
     with pytest.raises(ShapeError, match="not trained on trajectories"):
         score_rollout(made, split)
+
+
+def test_a_run_is_scored_as_its_operator_is(split: Split) -> None:
+    run = Run(surrogate(0.8), [], 0.0)
+    assert score_rollout(run, split).metrics() == score_rollout(run.surrogate, split).metrics()
 
 
 def test_nothing_is_later(split: Split) -> None:

@@ -161,6 +161,8 @@ def test_predict_takes_frames_with_an_axis_for_fields() -> None:
     found = trained.predict(frames, steps=4)
     assert found.shape == (3, 4, 2, 16)
     np.testing.assert_array_equal(found.reshape(3, 8, 16), trained.predict(frames.reshape(3, 4, 16), steps=4))
+    with pytest.raises(ShapeError, match=r"are \(n, 2, 2, \*grid\); got shape \(2, 2, 16\); one sample is x\[None\]"):
+        trained.predict(frames[0])
 
 
 def test_errors_of_each_field() -> None:

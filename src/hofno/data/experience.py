@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -91,7 +92,7 @@ class Experience:
 def _exceeded_by_few(ascending: Tensor, coverage: float) -> float:
     """What a number drawn as these were exceeds with probability 1 - coverage at most."""
     count = len(ascending)
-    if not isinstance(coverage, int | float) or not 0 < coverage < 1:
+    if not isinstance(coverage, Real) or not 0 < coverage < 1:
         raise SpecError(f"coverage is the part of all samples that keep the bound, in (0, 1); got {coverage}")
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:

@@ -57,6 +57,8 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
     axes = len(grid.shape)
     values = as_float32(x, "x") if coords is None else _with_coords(x, coords, axes)
     by_field = _is_by_field(values, axes, rollout)
+    if rollout is not None and values.ndim == axes + 2:
+        _refuse_one_by_field(values, rollout)
     values = values.flatten(1, 2) if by_field else values
     if rollout is not None and fixed is not None:
         values = _with_fixed(values, as_float32(fixed, "fixed"), rollout, axes)
@@ -89,6 +91,15 @@ def _is_by_field(values: Tensor, axes: int, rollout: Rollout | None) -> bool:
     if rollout is None or rollout.fields == 1 or values.ndim != axes + 3:
         return False
     return tuple(values.shape[1:3]) == (rollout.history, rollout.fields)
+
+
+def _refuse_one_by_field(values: Tensor, rollout: Rollout) -> None:
+    """Refuse frames of one sample with an axis for their fields: of a single frame, that axis is the channels'."""
+    if tuple(values.shape[:2]) == (rollout.history, rollout.fields) and min(rollout.history, rollout.fields) > 1:
+        raise ShapeError(
+            f"frames with an axis for their fields are (n, {rollout.history}, {rollout.fields}, *grid); got shape "
+            f"{tuple(values.shape)}; one sample is x[None]"
+        )
 
 
 def _with_coords(x: object | None, coords: object, axes: int) -> Tensor:

@@ -57,6 +57,12 @@ def check_frames(surrogate: Surrogate, shape: tuple[int, ...]) -> None:
 
 def check_data(surrogate: Surrogate, split: Split) -> None:
     """Refuse inputs and targets that are not of the kind that the model was trained on; another grid is no matter."""
+    if not isinstance(split, Split):
+        raise ShapeError(
+            f"a split is scored, such as data.test; got {type(split).__name__}; make one: hofno.Split(x, y)"
+        )
+    if len(split) == 0 and split.whole:  # of a part of a block there is more to say
+        raise ShapeError("there is no sample to score; give at least one")
     x, y, grid = tuple(split.parts.x.shape), tuple(split.parts.y.shape), surrogate.grid
     channels, inputs = surrogate.targets.mean.shape[0], surrogate.inputs.mean.shape[0]
     check_frames(surrogate, y)

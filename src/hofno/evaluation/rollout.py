@@ -26,7 +26,7 @@ from hofno.evaluation.own import check_data
 from hofno.evaluation.scales import ByScale, Spectra, band_metrics, plain, plain_spectra
 from hofno.evaluation.score import errors_by_field, field_metrics
 from hofno.evaluation.spectrum import energy_spectrum, power_kinds
-from hofno.surrogate import Surrogate, check_batch_size
+from hofno.surrogate import Surrogate, check_batch_size, surrogate_of
 
 BOUND = 4.0
 """A rollout whose power exceeds the largest of the truth by this factor counts as unbounded."""
@@ -76,18 +76,24 @@ class RolloutScores:
 
 
 def score_rollout(
-    surrogate: Surrogate, split: Split, later: Values | None = None, *, vorticity: bool = False, batch_size: int = 32
+    surrogate: Surrogate | object,
+    split: Split,
+    later: Values | None = None,
+    *,
+    vorticity: bool = False,
+    batch_size: int = 32,
 ) -> RolloutScores:
     """Roll a model out over a split, to its frames and on to twice as many.
 
     Args:
-        surrogate: a model that was trained on trajectories.
+        surrogate: what `hofno.load` or `hofno.fit` returns, of a model that was trained on trajectories.
         split: x (n, history, *grid) and y (n, t, *grid); of several fields, that many channels for each frame. Fixed
             fields are the first channels of x.
         later: frames that follow y, where they are known, (n, rest, *grid).
         vorticity: whether the frames are vorticity in the plane, so that they have an energy spectrum too.
         batch_size: samples in a forward pass.
     """
+    surrogate = surrogate_of(surrogate, "score_rollout")
     if surrogate.rollout is None:
         raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
     check_batch_size(batch_size)

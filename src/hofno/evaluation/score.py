@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofno.data.dataset import Split
+from hofno.data.dataset import Split, refuse_not_finite
 from hofno.data.faint import faint, named
 from hofno.evaluation.metrics import UNBOUNDED, known, known_square, mse, rel_l2
 from hofno.evaluation.own import check_data, split_for
@@ -58,12 +58,16 @@ def errors_by_field(prediction: Tensor, target: Tensor, fields: int) -> tuple[Te
     return known(rel_l2(p, y)).view(-1, fields), size.view(-1, fields)
 
 
-def score(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
+def score(surrogate: Surrogate | object, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
     """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames.
 
     Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too.
     """
-    scores = measure(surrogate, split, batch_size, scales)
+    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales)
+    if bool((scores.rel_l2 >= UNBOUNDED).any()):  # by the model, or by data that are no numbers
+        for name, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
+            if part is not None:
+                refuse_not_finite(part, name)
     kind = "samples" if split.together == 1 else f"blocks of {split.together} samples"
     wrong = faint(scores.size)
     _warn_of_faint(wrong, f"the targets of {kind}", "rel_l2")
