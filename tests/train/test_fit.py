@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,13 @@ class Own(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mix(x)
+
+
+class Pair(Own):
+    """One that gives more than its prediction."""
+
+    def forward(self, x: Tensor) -> Any:
+        return self.mix(x), x
 
 
 def test_an_own_module_trains_in_a_folder(data: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +102,9 @@ def model() -> HOFNO:
         (lambda data: fit(model(), data.train), "got Split"),
         (lambda data: fit(lambda x: x, data), "fit trains a torch module, .* got function"),
         (lambda data: fit(model().requires_grad_(False), data), "HOFNO has no weights to train"),
+        (lambda data: fit(model().double(), data), r"are float32, and .* torch\.float64; give model\.float"),
+        (lambda data: fit(Pair(), data), "a model gives one tensor; Pair gives a tuple"),
+        (lambda data: fit(model(), replace(data, train=data.train[:0])), "there are no training samples"),
         (lambda data: from_arrays(*arrays(), split=0.8), r"split needs three parts .* got 0\.8"),
         (lambda data: from_arrays(*arrays(), split="811"), "split needs three parts"),
         (lambda data: hofno.evaluate(hofno.Surrogate.around(model(), data), data), "got Dataset; give data.test"),
@@ -105,6 +116,14 @@ def test_one_line_says_what_is_wrong(data: Dataset, make: Callable[[Any], object
     with pytest.raises(HofnoError, match=message) as caught:
         make(data)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("out", ["file", "file/run"])
+def test_a_folder_that_cannot_be_made(data: Dataset, tmp_path: Path, out: str) -> None:
+    (tmp_path / "file").write_text("kept")
+    with pytest.raises(CheckpointError, match=r"could not be written: .* choose another path"):
+        fit(model(), data, out=tmp_path / out, **SETTINGS)
+    assert (tmp_path / "file").read_text() == "kept"
 
 
 def test_seeds_of_numpy_are_numbers_too(data: Dataset, tmp_path: Path) -> None:

@@ -118,7 +118,6 @@ def fit(
             raise SpecError(
                 f"{path} holds an earlier run or saved files; give another out, or resume=True to go on with a run"
             )
-        path.mkdir(parents=True, exist_ok=True)
         held.enter_context(storage.RunLock(path))
         remember_settings(settled, seed, model, path)
         remember_data(contents, path)

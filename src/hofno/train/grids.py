@@ -44,10 +44,11 @@ def check_coarser(spec: TrainSpec, grid: Geometry) -> None:
     for stride in spec.coarser:
         if any(count % stride for count in steps):
             fitting = [n for n in range(2, min(steps) // 2 + 1) if not any(count % n for count in steps)]
-            there = f"of {', '.join(map(str, fitting))}" if fitting else "none: this grid has no such number"
+            remedy = "leave it out: this grid has no such number"
+            remedy = f"take some of {', '.join(map(str, fitting))}" if fitting else remedy
             raise SpecError(
                 f"train.coarser={stride} does not divide the steps of a grid of {' x '.join(map(str, grid.shape))} "
-                f"points ({', '.join(map(str, steps))}), so that another domain would be left; take some {there}"
+                f"points ({', '.join(map(str, steps))}), so that another domain would be left; {remedy}"
             )
 
 

@@ -28,7 +28,7 @@ from hofno.data.dataset import Dataset, Rollout
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.ondisk import JoinedArray, Values, channels_of, ranges
 from hofno.data.pointwise import PointwiseNormaliser
-from hofno.errors import ShapeError, SpecError
+from hofno.errors import DataError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
 from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
@@ -280,6 +280,8 @@ def make_task(data: Dataset, spec: TrainSpec, inputs: Normaliser, targets: Norma
 def check_task(data: Dataset, spec: TrainSpec) -> None:
     """Refuse settings that the data do not have or that contradict each other."""
     check_settings(spec, data.rollout is not None, data.grid, data.symmetry)
+    if len(data.train) == 0:
+        raise DataError("there are no training samples; give at least one, better hundreds")
     if len(data.valid) == 0 and spec.select == "best":
         raise SpecError("train.select='best' needs validation samples and there are none; use select='last'")
 
@@ -325,6 +327,8 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
             "model.requires_grad_(True)"
         )
     if type(model) in MODELS.values():
+        for kind in {weight.dtype for weight in model.parameters()} - {torch.float32}:
+            raise SpecError(f"fields are float32, and the weights of the model are {kind}; give model.float()")
         check_geometry(model_name(model), data.grid)
         check_nodes(model, data.grid)
     places = () if split.coords is None or not isinstance(data.grid, Points) else (data.grid.to_unit(split.coords),)
@@ -338,6 +342,10 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
     finally:
         model.train(training)
     expected = (1, out_channels, *split.y.shape[2:])
+    if not isinstance(out, Tensor):
+        raise ShapeError(
+            f"a model gives one tensor; {type(model).__name__} gives a {type(out).__name__}; let it give one"
+        )
     if out.shape != expected:
         raise ShapeError(
             f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {expected[1:]}; "
