@@ -184,7 +184,8 @@ def test_evaluate_as_a_mean_over_symmetries(hofno: Hofno, refused: Refused, fold
     assert f"{mean['rel_l2']:.6g}" in result.stdout
     assert f"{own['rel_l2']:.6g}" in hofno("evaluate", "mean", "--set", "train.symmetric=false").stdout
     assert f"{mean['rel_l2_one_view']:.6g}" in hofno("evaluate", "mean").stdout
-    assert "train.augment=true" in refused("evaluate", run, "--set", "train.symmetric=true")
+    told = refused("evaluate", run, "--set", "train.symmetric=true")
+    assert "was trained without them; leave it out, or train another run with train.augment=true" in told
 
 
 @pytest.mark.parametrize(
@@ -228,6 +229,9 @@ def test_predict_says_what_error_to_expect(hofno: Hofno, folder: Path) -> None:
     assert record["bound"] == bound | {"validation_samples": 12, "test_samples": 8, "selected": False}
     told = hofno("evaluate", "sure").stdout
     assert f"{bound['rel_l2']:.4g}; {within:.0%} of these test samples stay below it" in " ".join(told.split())
+    assert "it is one on" not in told
+    told = " ".join(hofno("evaluate", "sure", "--set", "data.resolution=20").stdout.split())
+    assert "of these test samples stay below it; it is one on 16 x 16 points, and these are 20 x 20" in told
 
     x = stages.make_data(specs.load(folder / "sure" / "spec.toml")).valid.x.numpy()
     np.save(folder / "x.npy", np.concatenate((x[:2], 1000 * x[2:4])))

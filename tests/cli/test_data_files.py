@@ -151,6 +151,26 @@ def test_more_samples_of_other_files_can_be_scored(arrays: Path, hofno: Hofno) -
     assert "more are scored" not in whole.stdout
 
 
+def test_samples_that_the_run_knows_are_not_offered(arrays: Path, hofno: Hofno) -> None:
+    np.save(arrays / "many.npy", drawn(60, 8, 8, 10))
+    data = 'problem = "trajectories"\nframes = "many.npy"\nhistory = 2\nvalid = 12'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    told = hofno("evaluate", "run", "--set", "data.horizon=3").stdout
+    assert "other data than the run's own: nothing is written" in told
+    assert "more are scored" not in told, "the others were trained or validated on"
+    assert "it is one of 6 frames together, and these are 3" in " ".join(told.split())
+
+
+def test_paths_are_taken_from_where_hofno_runs(arrays: Path, refused: Refused) -> None:
+    (arrays / "apart").mkdir()
+    (arrays / "x.npy").rename(arrays / "apart" / "x.npy")
+    data = 'problem = "arrays"\nx = "x.npy"\ny = "y.npy"'
+    (arrays / "apart" / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    told = refused("show", "apart/own.toml")
+    assert "x.npy is missing; check the path, which is taken from the folder hofno runs in: " in told
+
+
 def test_a_batch_of_more_samples_than_there_are(arrays: Path, hofno: Hofno) -> None:
     data = 'problem = "arrays"\nx = "x.npy"\ny = "y.npy"'
     (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))

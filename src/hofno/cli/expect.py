@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from hofno.data.dataset import Split
 from hofno.data.experience import Experience
 from hofno.data.given import Given
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
@@ -59,15 +60,26 @@ def _of_each(operator: Surrogate, known: Experience, asked: Given, steps: int | 
     ]
 
 
-def what_was_kept(bound: Mapping[str, Any]) -> list[str]:
+def beside_the_bound(operator: Surrogate, split: Split) -> str:
+    """What a split has other than the validation samples, where errors are no longer comparable with theirs."""
+    found, rollout, grid = tuple(split.parts.y.shape), operator.rollout, operator.grid
+    if rollout is not None and (frames := found[1] // rollout.fields) != rollout.horizon:
+        return f"it is one of {rollout.horizon} frames together, and these are {frames}"
+    if not isinstance(grid, Points) and found[2:] != grid.shape:
+        points = (" x ".join(map(str, shape)) for shape in (grid.shape, found[2:]))
+        return "it is one on {} points, and these are {}".format(*points)
+    return ""
+
+
+def what_was_kept(bound: Mapping[str, Any], beside: str = "") -> list[str]:
     """Lines on how many test samples keep the bounds of their errors; none where there are no bounds."""
     if not bound:
         return []
     lines = [
         f"bound for {bound['coverage']:.0%} of all samples, by {bound['validation_samples']} validation errors: "
         f"{bound['rel_l2']:.4g}; {bound['kept']:.0%} of these test samples stay below it"
-        + "; the weights were chosen by the same validation samples"
-        * bool(bound["selected"])
+        + "; the weights were chosen by the same validation samples" * bool(bound["selected"])
+        + f"; {beside}" * bool(beside)
     ]
     if each := bound.get("each"):
         lines.append(

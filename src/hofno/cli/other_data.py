@@ -11,16 +11,16 @@ from hofno.problems.registry import problem
 from hofno.spec import Spec
 
 
-def refuse_known_samples(spec: Spec, changed: Spec) -> None:
+def refuse_known_samples(spec: Spec, changed: Spec) -> bool:
     """Refuse changes by which samples that the run was trained or validated on would be test samples.
 
     Splits that have random streams of their own never share samples. Of those that are cut out of one set, the cut must
-    be that of the run, unless the set is another one.
+    be that of the run, unless the set is another one. Returns whether it is that of the run.
     """
     own, other = (problem(each.data.problem, each.data.parameters) for each in (spec, changed))
     known, asked = own.one_set, other.one_set
     if known is None or asked is None or not _shared(own, other, known, asked):
-        return
+        return False
     before, now = ({key: getattr(made, key, None) for key in known.cut_by} for made in (own, other))
     moved = [key for key in known.cut_by if before[key] != now[key]]
     given = [key for key in moved if spec.data.parameters.get(key) != changed.data.parameters.get(key)]
@@ -29,6 +29,7 @@ def refuse_known_samples(spec: Spec, changed: Spec) -> None:
             f"data.{key} of the run is {before[key]}; with {now[key]}, samples it was trained or validated on could be "
             f"test samples: leave data.{key} out, or {_other_samples(own, known)}"
         )
+    return True
 
 
 def _shared(own: Problem, other: Problem, known: OneSet, asked: OneSet) -> bool:

@@ -51,7 +51,7 @@ def evaluate(
 
     from hofno import spec as specs
     from hofno import stages
-    from hofno.cli.expect import what_was_kept
+    from hofno.cli.expect import beside_the_bound, what_was_kept
     from hofno.cli.other_data import refuse_known_samples
     from hofno.data.stamps import changed_files
     from hofno.evaluation.score import kept_bound, score
@@ -73,7 +73,12 @@ def evaluate(
         return
     spec = stages.read_spec(run)
     changed = specs.override(spec, changes) if changes else spec
-    refuse_known_samples(spec, changed)
+    if changed.train.symmetric and not spec.train.augment:
+        raise SpecError(
+            f"{SYMMETRIC}=true predicts from moved samples too, and {run} was trained without them; leave it out, or "
+            "train another run with train.augment=true"
+        )
+    same_set = refuse_known_samples(spec, changed)
     surrogate = load(run, changed.device)
     stages.check(changed, learns=False)
     stages.check_channels(changed, surrogate)
@@ -89,7 +94,7 @@ def evaluate(
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
         means, bound = scores.means(), kept_bound(surrogate, scores, known_spreads(surrogate, data.test))
         note = f"other {other} than the run's own: nothing is written"
-        note += _more_of_files(changed) if other == "data" else ""
+        note += _more_of_files(changed) if other == "data" and not same_set else ""
     rows = []
     of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
     for name, mean in means.items():
@@ -102,7 +107,7 @@ def evaluate(
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
     worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
     typer.echo(f"worst samples by rel_l2: {worst}")
-    for line in what_was_kept(bound or {}):
+    for line in what_was_kept(bound or {}, beside_the_bound(surrogate, data.test)):
         typer.echo(line)
     if surrogate.experience is None:
         typer.echo("no bound of the error is known: the training had no validation samples")
