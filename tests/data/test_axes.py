@@ -108,6 +108,8 @@ def test_places_of_points_in_another_order() -> None:
     data = hofno.from_arrays(None, places[:, :1] ** 2, coords=places)
     model = hofno.PointHO(0, 1, width=4, depth=1, order=2, tokens=2, heads=1)
     run = hofno.fit(model, data, epochs=1, device="cpu", progress=False)
+    with pytest.raises(ShapeError, match="the places are the only input: leave the fields x out"):
+        run.predict(places, places)
     with pytest.raises(ShapeError, match=re.escape("give numpy.moveaxis(coords, -1, -2)")):
         run.predict(None, np.moveaxis(places, 1, 2))
 

@@ -143,6 +143,13 @@ class TestFromArrays:
         with pytest.raises(DataError, match=text):
             from_arrays(*pair(), split=split)
 
+    @pytest.mark.parametrize(
+        ("samples", "remedy"), [(4, r"say how many: split=\(2, 1, 1\)"), (2, "at least 3 samples")]
+    )
+    def test_too_few_samples_for_fractions(self, samples: int, remedy: str) -> None:
+        with pytest.raises(DataError, match=remedy):
+            from_arrays(*pair(samples))
+
     def test_coords_that_do_not_fit(self) -> None:
         with pytest.raises(DataError, match="coords must be"):
             from_arrays(*pair(), np.ones((2, 5, 6)))

@@ -210,8 +210,9 @@ def sample_counts(split: Sequence[float], samples: int) -> list[int]:
     else:
         raise DataError(f"split must be fractions that sum to 1, or numbers of samples; got {tuple(split)}")
     if min(counts) < 1 or sum(counts) > samples:
+        remedy = f"say how many: split=({samples - 2}, 1, 1)" if samples > 2 else "give at least 3 samples"
         raise DataError(
             f"split {tuple(split)} of {samples} samples gives {counts}; each part needs at least one sample and "
-            f"together no more than {samples}"
+            f"together no more than {samples}; {remedy}"
         )
     return counts

@@ -167,6 +167,7 @@ def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> G
             f"coords {tuple(np.shape(coords))} and mask {None if mask is None else tuple(np.shape(mask))}"
             + "; the coordinates of a point come before it: give numpy.moveaxis(coords, -1, -2)"
             * (places.ndim > 1 and places.shape[-1] == grid.dim != places.shape[-2])
+            + "; the places are the only input: leave the fields x out" * (channels == 0 and x is not None)
         )
     if inside is not None and not bool(inside.any(1).all()):
         raise ShapeError("the mask leaves a sample without a single point; leave that sample out")

@@ -2,7 +2,8 @@
 
 rel_l2             ||p - y||_2 / ||y||_2 in physical units (the paper's nRMSE)
 mse                mean (p - y)^2 in physical units
-mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set
+mse_standardised   mean ((p - y) / std)^2 with the standard deviation of each target channel over the training set;
+                   with those of the operator's normaliser, that is of each place, or 1 where it has none
 
 A rollout can grow without bound, and weights that training has ruined can give anything. Such relative or standardised
 errors are told as `UNBOUNDED`, which tables and files can hold. An error in physical units may be as large as its units
