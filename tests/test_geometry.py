@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -101,6 +103,13 @@ def test_grid_knows_whether_its_end_is_its_beginning() -> None:
     for shape in ((), (1,), (4, 1), (2, 2, 2, 2)):
         with pytest.raises(ShapeError, match="1 to 3 axes"):
             Grid(shape=shape)
+
+
+@pytest.mark.parametrize("periodic", [(True, False), "no", None, np.array([True, False])])
+def test_a_grid_is_periodic_along_all_axes_or_none(periodic: Any) -> None:
+    with pytest.raises(ShapeError, match="periodic is true or false, for all axes of a grid; got"):
+        Grid(shape=(4, 4), periodic=periodic)
+    assert Grid(shape=(4, 4), periodic=cast(Any, np.bool_(True))).periodic is True
 
 
 def test_choose_says_what_there_is() -> None:

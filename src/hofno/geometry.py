@@ -245,6 +245,11 @@ class Grid:
     def __post_init__(self) -> None:
         if not 1 <= len(self.shape) <= 3 or min(self.shape) < 2:
             raise ShapeError(f"a grid has 1 to 3 axes of at least 2 points each; got shape {self.shape}")
+        if not isinstance(self.periodic, int | np.bool_):
+            raise ShapeError(
+                f"periodic is true or false, for all axes of a grid; got {self.periodic!r}; give False where one is not"
+            )
+        object.__setattr__(self, "periodic", bool(self.periodic))  # those of NumPy cannot be saved
 
     @property
     def kind(self) -> Coordinates:

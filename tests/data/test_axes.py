@@ -110,6 +110,9 @@ def test_places_of_points_in_another_order() -> None:
     run = hofno.fit(model, data, epochs=1, device="cpu", progress=False)
     with pytest.raises(ShapeError, match="the places are the only input: leave the fields x out"):
         run.predict(places, places)
+    for few in ([], places[0, :, 0], 1.0):
+        with pytest.raises(ShapeError, match=r"expected coords \(n, 2, N\), or \(2, N\) of one sample; got shape"):
+            run.predict(None, few)
     with pytest.raises(ShapeError, match=re.escape("give numpy.moveaxis(coords, -1, -2)")):
         run.predict(None, np.moveaxis(places, 1, 2))
 

@@ -134,6 +134,15 @@ def test_lists_that_do_not_fit() -> None:
         from_arrays(x, y, coords, mask=np.ones((4, 6)))
 
 
+def test_arrays_of_arrays_are_lists() -> None:
+    places = [np.random.default_rng(0).random((2, count)) for count in range(5, 15)]
+    held = np.empty(10, object)
+    held[:] = places
+    with pytest.raises(DataError, match=r"y must be one array; got an array of 10 arrays; .* as lists: list\(y\)"):
+        from_arrays(None, held, coords=held)
+    assert from_arrays(None, list(held), coords=list(held)).train.mask is not None
+
+
 def test_splits_are_checked() -> None:
     x, y, coords = (torch.from_numpy(part).float() for part in clouds())
     with pytest.raises(DataError, match="give their coords too"):

@@ -119,6 +119,8 @@ def test_shuffled_files_stay_where_they_are(
         (FRAMES, {"symmetry": square}, "symmetry is a Symmetry"),
         (FRAMES[:, :, 0], {"symmetry": square()}, "of 2 axes"),
         (FRAMES, {"split": (9, 1, 1)}, "no more than 10"),
+        (FRAMES, {"history": 2.0}, r"history counts frames; got 2\.0; give a whole number"),
+        (FRAMES, {"horizon": "2"}, "horizon counts frames; got '2'"),
     ],
 )
 def test_what_does_not_fit_is_refused(frames: Any, settings: dict[str, Any], message: str) -> None:

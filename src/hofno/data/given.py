@@ -146,6 +146,11 @@ def _at_points(x: Any, coords: Any, mask: Any, grid: Points, channels: int) -> G
         x, coords = filled.get("x"), filled["coords"]
     convert = partial(as_float32, masked=mask is not None)
     places, inside = convert(coords, "coords"), None if mask is None else as_mask(mask)
+    if places.ndim < 2:
+        raise ShapeError(
+            f"expected coords (n, {grid.dim}, N), or ({grid.dim}, N) of one sample; got shape {tuple(places.shape)}; "
+            "give at least one sample, with a column for each point"
+        )
     values = places[..., :0, :] if x is None else convert(x, "x")
     single = places.ndim == values.ndim == 2
     if places.ndim == 2 and values.ndim == 3:  # the same places for all samples

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 import torch
@@ -75,6 +76,9 @@ def from_trajectories(
     if not 1 <= whole.ndim - before <= 3:
         expected = "(n, times, fields, *grid)" if fields else "(n, times, *grid)"
         raise DataError(f"frames must be {expected} with one to three grid axes; got shape {whole.shape}")
+    for name, count in (("history", history), ("start", start), ("horizon", horizon)):
+        if count is not None and not isinstance(count, Integral):
+            raise DataError(f"{name} counts frames; got {count!r}; give a whole number")
     samples, times = whole.shape[:2]
     first = history if start is None else start
     steps = times - first if horizon is None else horizon

@@ -43,6 +43,11 @@ def _array(values: object, name: str) -> np.ndarray:
     if array.dtype.kind == "c":
         raise _complex(name, f"dtype {array.dtype}")
     if array.dtype.kind not in "fiub":
+        if array.dtype == object and array.ndim == 1 and all(isinstance(part, np.ndarray) for part in array):
+            raise DataError(
+                f"{name} must be one array; got an array of {len(array)} arrays; samples at points may differ in their "
+                f"number of these as lists: list({name})"
+            )
         what = "" if isinstance(values, np.ndarray) else f"{type(values).__name__} of "
         raise DataError(
             f"{name} must hold real numbers; got {what}dtype {array.dtype}; convert it, e.g. with .astype('float32')"
