@@ -132,6 +132,8 @@ def test_predict_any_number_of_steps(hofno: Hofno, refused: Refused, flow: Path,
     ("setting", "text"),
     [
         ("train.forcing=free", "use train.batch_of='trajectories'"),
+        ("train.normaliser=pixel", "frames of a trajectory have train.normaliser='channel'; got 'pixel'"),
+        ("train.normalise_targets=false", "set train.normalise_inputs and train.normalise_targets alike"),
         ("data.horizon=40", "give more frames or less history"),
         ("data.samples=40", "give two of the three"),
         ("data.viscosity=0", "greater than 0"),

@@ -179,13 +179,6 @@ def normalisers(data: Dataset, spec: TrainSpec) -> tuple[Normaliser, Normaliser]
         inputs = _fit(split.x, spec, split.mask) if spec.normalise_inputs else same(split.x.shape[1])
         targets = _fit(split.y, spec, split.mask) if spec.normalise_targets else same(split.y.shape[1])
         return inputs, targets
-    if spec.normaliser != "channel":
-        raise SpecError(f"frames of a trajectory have train.normaliser='channel'; got {spec.normaliser!r}")
-    if spec.normalise_inputs != spec.normalise_targets:
-        raise SpecError(
-            "predicted frames become inputs: set train.normalise_inputs and train.normalise_targets alike; got "
-            f"{spec.normalise_inputs} and {spec.normalise_targets}"
-        )
     fields, (first, fixed) = data.rollout.fields, _frames_and_fixed(split.x, data.rollout)
     if not spec.normalise_inputs:
         return same(split.x.shape[1]), same(fields)
@@ -314,7 +307,15 @@ def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Sym
                 raise SpecError(
                     f"train.{name}={getattr(spec, name)!r} is for trajectories, and these data are pairs; leave it out"
                 )
-    elif spec.forcing == "free" and spec.batch_of == "windows":
+        return
+    if spec.normaliser != "channel":
+        raise SpecError(f"frames of a trajectory have train.normaliser='channel'; got {spec.normaliser!r}")
+    if spec.normalise_inputs != spec.normalise_targets:
+        raise SpecError(
+            "predicted frames become inputs: set train.normalise_inputs and train.normalise_targets alike; got "
+            f"{spec.normalise_inputs} and {spec.normalise_targets}"
+        )
+    if spec.forcing == "free" and spec.batch_of == "windows":
         raise SpecError("train.forcing='free' rolls whole trajectories out; use train.batch_of='trajectories'")
 
 
