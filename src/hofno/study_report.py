@@ -244,7 +244,8 @@ def _where_points_are(shown: Split) -> Split:
     """One sample without the points that its mask leaves out."""
     if shown.mask is None or shown.coords is None:
         return shown
-    return Split(*(part[..., shown.mask[0]] for part in (shown.x, shown.y, shown.coords)))
+    x, y, coords = (part[..., shown.mask[0]] for part in (shown.x, shown.y, shown.coords))
+    return Split(x, y, coords)
 
 
 def _warn_of_changed_files(now: dict[str, Any], folders: list[Path]) -> None:
