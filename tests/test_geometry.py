@@ -23,6 +23,7 @@ from hofno.geometry import (
     Sphere,
     axis_coordinates,
     axis_wavenumbers,
+    cached,
     check_mode_counts,
     check_modes,
     choose,
@@ -170,3 +171,17 @@ def test_places_in_a_box_and_back() -> None:
     places = torch.tensor([[[-1.0, 3.0, 0.0], [2.0, 2.5, 2.25]]])
     torch.testing.assert_close(box.from_unit(unit), places)
     torch.testing.assert_close(box.to_unit(places), unit)
+
+
+def test_what_is_kept_belongs_to_no_transform() -> None:
+    """Made inside a second derivative, and used in a first one afterwards."""
+    x = torch.randn(3, dtype=torch.float64)
+
+    def cubes(x: torch.Tensor) -> torch.Tensor:
+        powers = cached(("of this test",), lambda: torch.arange(3.0) - torch.ones(3), x)
+        return (powers * x**3).sum()
+
+    expected = 3 * torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64) * x**2
+    second = torch.func.grad(lambda x: torch.func.grad(cubes)(x).sum())(x)
+    torch.testing.assert_close(second, 2 * expected / x)
+    torch.testing.assert_close(torch.func.grad(cubes)(x), expected)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec
 
@@ -225,11 +226,16 @@ def cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) ->
     found = _cache.get(key)
     if found is None:
         # what is first met under inference_mode must stay usable in training
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), untransformed():
             found = make().to(device=like.device, dtype=like.dtype).contiguous()
         if type(found) is Tensor:  # while a graph is exported the values are not there yet
             _cache[key] = found
     return found
+
+
+def untransformed() -> AbstractContextManager[object]:
+    """A context in which tensors belong to no transform of `torch.func`: those that are kept outlive it."""
+    return nullcontext() if torch.compiler.is_compiling() else torch._C._DisableFuncTorch()
 
 
 @dataclass(frozen=True, kw_only=True)

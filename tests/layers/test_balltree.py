@@ -157,3 +157,15 @@ def test_what_is_kept_is_made_once() -> None:
     assert kept(("a test of keeping",), make, torch.zeros(1))[0] is first[0]
     kept(("a test of keeping",), make, torch.zeros(1, dtype=torch.float64))
     assert len(made) == 2
+
+
+def test_what_is_kept_belongs_to_no_transform() -> None:
+    """Made inside a second derivative, and used in a first one afterwards."""
+
+    def cubes(x: Tensor) -> Tensor:
+        (powers,) = kept(("a test of transforms",), lambda: (torch.arange(3.0) + 1,), x)
+        return (powers * x**3).sum()
+
+    x = torch.randn(3)
+    torch.func.grad(lambda x: torch.func.grad(cubes)(x).sum())(x)
+    torch.testing.assert_close(torch.func.grad(cubes)(x), 3 * torch.arange(1.0, 4.0) * x**2)

@@ -21,6 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hofno.geometry import untransformed
+
 MOST = 2**40  # of the numbers by which positions are compared: float64 has them and their sums
 
 
@@ -157,7 +159,7 @@ def kept(key: tuple[object, ...], make: Callable[[], Any], like: Tensor) -> Any:
     key = (*key, like.device, like.dtype)
     found = _kept.get(key)
     if found is None:
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), untransformed():
             found = make()
         if type(found[0]) is Tensor:  # while a graph is exported the values are not there yet
             _kept[key] = found
