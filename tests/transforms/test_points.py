@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from hofno.errors import ShapeError
 from hofno.geometry import MODE_SETS, ModeSet, grid_coordinates
@@ -148,6 +149,46 @@ def test_gradients(modes: Shape, mirror: points.Mirror) -> None:
     assert torch.autograd.gradcheck(forward, (values, coords, weights))
     assert torch.autograd.gradcheck(back, (spectrum, coords))
     assert torch.autograd.gradgradcheck(back, (spectrum, coords), atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("modes", [(3,), (2, 3)])
+def test_other_derivatives(modes: Shape) -> None:
+    """Forward mode, of the points too, and the transforms of torch.func."""
+    values, coords = cloud(modes, 4)
+    tangents = torch.randn_like(values), torch.randn_like(coords)
+
+    def there_and_back(u: Tensor, x: Tensor) -> Tensor:
+        return points.from_modes(points.to_modes(u, x, modes), x, modes)
+
+    ahead, behind = (there_and_back(values + h * tangents[0], coords + h * tangents[1]).detach() for h in (1e-6, -1e-6))
+    _, forward_mode = torch.func.jvp(there_and_back, (values, coords), tangents)
+    assert torch.allclose(forward_mode, (ahead - behind) / 2e-6, rtol=1e-6, atol=1e-6)
+    with forward_ad.dual_level():
+        duals = (forward_ad.make_dual(part, tangent) for part, tangent in zip((values, coords), tangents, strict=True))
+        assert torch.allclose(forward_ad.unpack_dual(there_and_back(*duals)).tangent, forward_mode)
+    found = torch.func.vmap(there_and_back)(torch.stack((values, -values)), torch.stack((coords, coords)))
+    assert torch.allclose(found[1], there_and_back(-values, coords))
+    given = values.clone().requires_grad_(), coords.clone().requires_grad_()
+    expected = torch.autograd.grad(there_and_back(*given).square().sum(), given)
+    gradients = torch.func.grad(lambda u, x: there_and_back(u, x).square().sum(), (0, 1))(values, coords)
+    for one, other in zip(gradients, expected, strict=True):
+        assert torch.allclose(one, other)
+
+
+def test_what_a_mask_leaves_out_is_in_no_gradient() -> None:
+    """Whatever it is: not a number, here."""
+    values, coords = cloud((2, 3), 4)
+    weights = torch.rand(2, 4, dtype=torch.float64)
+    mask = torch.tensor([[True] * 4, [True, True, False, True]])
+    for part in (values, coords, weights):
+        part[1, 2] = torch.nan
+        part.requires_grad_()
+    points.to_modes(values, coords, (2, 3), weights=weights, mask=mask).square().sum().backward()
+    for part in (values, coords, weights):
+        assert part.grad is not None
+        assert bool(part.grad.isfinite().all())
+        assert not part.grad[1, 2].any()
 
 
 def test_tiles_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 from torch.utils.checkpoint import checkpoint
 
 from hofno.errors import ShapeError
@@ -66,9 +67,9 @@ class Basis:
     def to_modes(self, values: Tensor, weights: Tensor | None = None) -> Tensor:
         """Coefficients of a function given at the points, type 1. (b, N, c) -> (b, 2, K1, ..., Kd, c)"""
         self._check(values.shape[:2], "values")
+        if self.mask is not None:  # before the product, whose gradients see both
+            values = values.masked_fill(~self.mask.unsqueeze(-1), 0.0)
         weighted = values * self._weights(values, weights).unsqueeze(-1)
-        if self.mask is not None:
-            weighted = weighted.masked_fill(~self.mask.unsqueeze(-1), 0.0)
         if self.matrix is not None:
             found = torch.bmm(self.matrix.to(values.dtype).mT, weighted)
         else:
@@ -95,7 +96,7 @@ class Basis:
     def _weights(self, values: Tensor, weights: Tensor | None) -> Tensor:
         """Quadrature weights, (b, N) or broadcast to it: those given, or one over the number of points there are."""
         if weights is not None:
-            return weights.to(values.dtype)
+            return (weights if self.mask is None else weights.masked_fill(~self.mask, 0.0)).to(values.dtype)
         if self.mask is None:
             return values.new_full((1, 1), 1.0 / values.shape[1])
         return 1.0 / self.mask.sum(1, keepdim=True).clamp_min(1).to(values.dtype)
@@ -143,7 +144,8 @@ def from_modes(
 
 def phases(x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
     """The rows (cos 2 pi k.x, -sin 2 pi k.x), wavenumbers in storage order. (b, N, d) -> (b, N, 2 K)"""
-    return _phases(x, ks) if torch.compiler.is_compiling() else _Phases.apply(x, ks)
+    plain = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
+    return _phases(x, ks) if plain or unpack_dual(x).tangent is not None else _Phases.apply(x, ks)
 
 
 def _phases(x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
@@ -163,7 +165,10 @@ def _phases(x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
 
 
 class _Phases(torch.autograd.Function):
-    """`_phases` with the gradient in closed form: phases turn at the rate 2 pi k, whatever made them."""
+    """`_phases` with the gradient in closed form: phases turn at the rate 2 pi k, whatever made them.
+
+    Transforms of `torch.func` and derivatives in forward mode are left to `_phases`.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
