@@ -200,22 +200,21 @@ def test_autocast_is_left_to_the_formula(name: str) -> None:
     assert not torch.equal(cast.float(), module(x))
 
 
-@pytest.mark.parametrize("name", ["norm and mlp", "norm and factors 2"])
-def test_a_tangent_of_the_gain_alone_is_seen(name: str) -> None:
-    module, x = made(name)
-    norm = module.norm
-    assert isinstance(norm, RMSNorm)
-    gain = norm.weight.detach()
-    tangent = torch.randn_like(gain)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_a_tangent_of_one_weight_alone_is_seen(lean_module: tuple[nn.Module, Tensor]) -> None:
+    module, x = lean_module
+    for name, parameter in module.named_parameters():
+        given = parameter.detach()
+        tangent = torch.randn_like(given)
 
-    def at(weight: Tensor) -> Tensor:
-        return torch.func.functional_call(module, {"norm.weight": weight}, (x.detach(),))
+        def at(weight: Tensor, name: str = name) -> Tensor:
+            return torch.func.functional_call(module, {name: weight}, (x.detach(),))
 
-    with forward_ad.dual_level():
-        found = forward_ad.unpack_dual(at(forward_ad.make_dual(gain, tangent))).tangent
-    step = 1e-6
-    expected = (at(gain + step * tangent) - at(gain - step * tangent)) / (2 * step)
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        with forward_ad.dual_level():
+            found = forward_ad.unpack_dual(at(forward_ad.make_dual(given, tangent))).tangent
+        step = 1e-6
+        expected = (at(given + step * tangent) - at(given - step * tangent)) / (2 * step)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("padding", [0.0, 0.5])

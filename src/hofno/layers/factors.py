@@ -142,7 +142,8 @@ class DenseFactors(PointwiseFactors):
 
     def fuses(self, v: Tensor, norm: RMSNorm | None = None) -> bool:
         """Whether norm, factors and product of v run as one, in tiles."""
-        return self.order > 1 and lean(v, self.linear.weight) and (norm is None or lean(v, norm.weight))
+        weights = (self.linear.weight, self.linear.bias, *(() if norm is None else (norm.weight,)))
+        return self.order > 1 and lean(v, *weights)
 
     def at_zero(self) -> Tensor:
         return product(self.linear.bias, self.order)

@@ -27,19 +27,18 @@ EPSILON = 1e-6
 TILE = 2**21  # numbers in the widest tensor of one tile: 8 MiB of float32
 
 
-def lean(x: Tensor, weight: Tensor) -> bool:
-    """Whether `x` and `weight` are plain CPU tensors of one type that nothing is tracing, casting or transforming."""
+def lean(x: Tensor, *weights: Tensor) -> bool:
+    """Whether `x` and `weights` are plain CPU tensors of one type that nothing is tracing, casting or transforming."""
     return (
         x.device.type == "cpu"
         and type(x) is Tensor
         and x.dtype in (torch.float32, torch.float64)
-        and weight.dtype == x.dtype
+        and all(weight.dtype == x.dtype for weight in weights)
         and not torch.compiler.is_compiling()
         and torch._C._get_tracing_state() is None
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
-        and unpack_dual(x).tangent is None
-        and unpack_dual(weight).tangent is None
+        and all(unpack_dual(part).tangent is None for part in (x, *weights))
     )
 
 
@@ -287,12 +286,12 @@ class MLP(nn.Module):
         self.down = nn.Linear(hidden, out)
 
     def forward(self, v: Tensor) -> Tensor:
-        if lean(v, self.up.weight):
+        maps = self._maps()
+        if lean(v, *maps):
             return self._tiled(v)
-        if not torch.compiler.is_compiling() and kernels.mlp_supported(v, self.up.weight, self.down.weight):
-            maps = (self.up.weight, self.up.bias, self.down.weight, self.down.bias)
-            if runs(kernels.mlp, v, *maps):
-                return kernels.mlp(v, *maps)
+        fits = not torch.compiler.is_compiling() and kernels.mlp_supported(v, self.up.weight, self.down.weight)
+        if fits and runs(kernels.mlp, v, *maps):
+            return kernels.mlp(v, *maps)
         return self.down(F.gelu(self.up(v)))
 
     def residual(self, v: Tensor, norm: RMSNorm, spent: bool = False) -> Tensor:
@@ -300,12 +299,15 @@ class MLP(nn.Module):
 
         On the CPU this is one function, and hooks of the MLP and of the norm do not fire.
         """
-        if lean(v, self.up.weight) and lean(v, norm.weight):
+        if lean(v, *self._maps(), norm.weight):
             return self._tiled(v, norm.weight, norm.eps, spent)
         return v + self(norm(v))
 
+    def _maps(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.up.weight, self.up.bias, self.down.weight, self.down.bias
+
     def _tiled(self, v: Tensor, gain: Tensor | None = None, eps: float = 0.0, spent: bool = False) -> Tensor:
-        inputs = (v.reshape(-1, v.shape[-1]), self.up.weight, self.up.bias, self.down.weight, self.down.bias, gain)
+        inputs = (v.reshape(-1, v.shape[-1]), *self._maps(), gain)
         keep = differentiated(*inputs)
         out = _TiledMLP.apply(*inputs, eps, keep, spent and not keep)
         return out.view(*v.shape[:-1], out.shape[-1])
