@@ -219,6 +219,18 @@ class TestShares:
             assert {id(p) for p in filters} <= {id(p) for p in rest}
             assert all(p.shape[1] in (8, 16) for p in matrices)
 
+    @pytest.mark.parametrize("optimiser", ["muon", "soap"])
+    def test_a_network_of_matrices_alone(self, optimiser: str) -> None:
+        model = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(3, 3, bias=False)])})
+        (weight,) = model.parameters()
+        before = weight.detach().clone()
+        optimisers = Optimisers(model, spec(optimiser=optimiser), CPU)
+        weight.grad = torch.ones_like(weight)
+        optimisers.set_rate(0.5)
+        optimisers.step()
+        assert not torch.equal(weight, before)
+        assert {key.split(".")[0] for key in optimisers.tensors()} == {"0"}
+
     def test_adamw_takes_all(self) -> None:
         model = HOFNO(2, 1, (4, 4), width=8)
         optimisers = Optimisers(model, spec(), CPU)

@@ -96,12 +96,17 @@ class Optimisers:
         def lr(value: float) -> float | Tensor:
             return torch.tensor(value, device=device) if on_gpu else value
 
-        self.peaks: list[float] = [spec.lr]
-        self.each: list[torch.optim.Optimizer] = [
-            FlatAdamW(rest, lr(spec.lr), weight_decay=spec.weight_decay)
-            if flat_adamw_runs(rest)
-            else torch.optim.AdamW(rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=real, capturable=on_gpu)
-        ]
+        self.peaks: list[float] = []
+        self.each: list[torch.optim.Optimizer] = []
+        if rest:
+            self.peaks.append(spec.lr)
+            self.each.append(
+                FlatAdamW(rest, lr(spec.lr), weight_decay=spec.weight_decay)
+                if flat_adamw_runs(rest)
+                else torch.optim.AdamW(
+                    rest, lr=lr(spec.lr), weight_decay=spec.weight_decay, fused=real, capturable=on_gpu
+                )
+            )
         if matrices:
             kind, peak = (Muon, spec.muon_lr) if spec.optimiser == "muon" else (Soap, spec.soap_lr)
             self.peaks.append(peak)
