@@ -37,6 +37,15 @@ def test_small_units(u: Tensor, per: Any, unit: float) -> None:
     torch.testing.assert_close(steady.std, (1.0 + 1e-6 * u).double().std(0).float() + 1e-5, rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("per", ["pixel", "column"])
+def test_the_smallest_numbers(per: Any) -> None:
+    """Of constant fields next to the smallest float32 numbers, what is added is none of these."""
+    fields = torch.full((3, 1, 2, 2), 2e-38)
+    found = PointwiseNormaliser.fit(fields, per)
+    assert not found.encode(fields).any()
+    assert torch.equal(found.decode(torch.zeros_like(fields)), fields)
+
+
 def test_column(u: Tensor) -> None:
     """As mean and std over dimensions 0 and 1 of (n, h, w)."""
     found = PointwiseNormaliser.fit(u, "column")

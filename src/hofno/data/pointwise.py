@@ -23,6 +23,7 @@ from hofno.errors import DataError, ShapeError
 
 Per = Literal["pixel", "column"]
 _ADDED: dict[Per, float] = {"pixel": 1e-5, "column": 1e-8}
+TINY = torch.finfo(torch.float32).tiny
 SMALL = 1e-4
 """Root mean square of the values of a channel below which what is added would not be small beside them."""
 
@@ -45,7 +46,7 @@ class PointwiseNormaliser:
         std = (square[0] / (count - 1)).sqrt()  # (c, *grid) or (c, 1, .., last)
         size = (mean[0].square() + std.square()).flatten(1).mean(1).sqrt().view(-1, *(1,) * (std.ndim - 1))
         unit = torch.where((size > 0) & (size < SMALL), size, 1.0)
-        return cls(mean[0].float(), (std + _ADDED[per] * unit).float())
+        return cls(mean[0].float(), (std + _ADDED[per] * unit).float().clamp_min(TINY))  # what is added may vanish
 
     def to(self, device: torch.device) -> PointwiseNormaliser:
         return PointwiseNormaliser(self.mean.to(device), self.std.to(device))
