@@ -185,3 +185,22 @@ def test_what_is_kept_belongs_to_no_transform() -> None:
     second = torch.func.grad(lambda x: torch.func.grad(cubes)(x).sum())(x)
     torch.testing.assert_close(second, 2 * expected / x)
     torch.testing.assert_close(torch.func.grad(cubes)(x), expected)
+
+
+def test_what_is_kept_by_compiled_predictions_is_of_no_harm_to_training() -> None:
+    """Tensors that are made under inference_mode cannot be saved for a gradient."""
+
+    def squares(x: torch.Tensor) -> torch.Tensor:
+        weights = cached(("of compiled predictions",), lambda: torch.arange(3.0) + 1, x)
+        return (weights * x**2).sum()
+
+    compiled = torch.compile(squares, backend="aot_eager", fullgraph=True)
+    x = torch.randn(3)
+    with torch.inference_mode():
+        expected = [compiled(x) for _ in range(2)][1].clone()
+    for function in (squares, compiled):
+        leaf = x.clone().requires_grad_()
+        value = function(leaf)
+        torch.testing.assert_close(value.detach(), expected)
+        value.backward()
+        torch.testing.assert_close(leaf.grad, 2 * torch.arange(1.0, 4.0) * x)

@@ -11,7 +11,7 @@ Two sets of Fourier modes are known, for ``modes=(m1, ..., md)``:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, ParamSpec
@@ -222,7 +222,7 @@ def cached_sphere_coordinates(shape: tuple[int, int], nodes: Nodes, kind: Sphere
 
 def cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) -> Tensor:
     """What `make` gives, made once for each device and precision of `like`; float64 inside gives the best rounding."""
-    key = (*key, like.device, like.dtype)
+    key = key_for(like, key, _cache)
     found = _cache.get(key)
     if found is None:
         # what is first met under inference_mode must stay usable in training
@@ -231,6 +231,17 @@ def cached(key: tuple[object, ...], make: Callable[[], Tensor], like: Tensor) ->
         if type(found) is Tensor:  # while a graph is exported the values are not there yet
             _cache[key] = found
     return found
+
+
+def key_for(like: Tensor, key: tuple[object, ...], kept: Mapping[tuple[object, ...], object]) -> tuple[object, ...]:
+    """The key of what is kept for the device and the precision of `like`.
+
+    Under inference_mode compiled code makes tensors that training cannot use; it sees of that mode that gradients are
+    off. So what it makes then is kept apart.
+    """
+    key = (*key, like.device, like.dtype)
+    apart = torch.compiler.is_compiling() and not torch.is_grad_enabled() and key not in kept
+    return (*key, "inference") if apart else key
 
 
 def untransformed() -> AbstractContextManager[object]:

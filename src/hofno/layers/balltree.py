@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hofno.geometry import untransformed
+from hofno.geometry import key_for, untransformed
 
 MOST = 2**40  # of the numbers by which positions are compared: float64 has them and their sums
 
@@ -156,7 +156,7 @@ _kept: dict[tuple[object, ...], Any] = {}
 
 def kept(key: tuple[object, ...], make: Callable[[], Any], like: Tensor) -> Any:
     """What `make` gives, tensors in a tuple, made once for each key, device and precision: the trees of grids."""
-    key = (*key, like.device, like.dtype)
+    key = key_for(like, key, _kept)
     found = _kept.get(key)
     if found is None:
         with torch.inference_mode(False), torch.no_grad(), untransformed():
