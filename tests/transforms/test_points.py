@@ -152,9 +152,11 @@ def test_gradients(modes: Shape, mirror: points.Mirror) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("tile", [points.TILE, 1])
 @pytest.mark.parametrize("modes", [(3,), (2, 3)])
-def test_other_derivatives(modes: Shape) -> None:
+def test_other_derivatives(modes: Shape, tile: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forward mode, of the points too, and the transforms of torch.func."""
+    monkeypatch.setattr(points, "TILE", tile)
     values, coords = cloud(modes, 4)
     tangents = torch.randn_like(values), torch.randn_like(coords)
 

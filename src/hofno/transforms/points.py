@@ -195,5 +195,7 @@ def _spread(spectrum: Tensor, x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
 
 
 def _again(product: Any, values: Tensor, x: Tensor, ks: tuple[Shape, ...]) -> Tensor:
-    """The product of one tile, whose matrix is not kept but made again for the gradient."""
+    """The product of one tile, whose matrix is not kept but made again for the gradient; `torch.func` has no such."""
+    if torch._C._are_functorch_transforms_active():
+        return product(values, x, ks)
     return checkpoint(product, values, x, ks, use_reentrant=False, preserve_rng_state=False)  # pyright: ignore[reportReturnType]
