@@ -141,6 +141,15 @@ def test_markdown() -> None:
     assert 'Series: FNO; a "quoted" \\[label\\].](figures/figure-01.png)' in text
 
 
+def test_markdown_reads_no_markup_in_labels() -> None:
+    page = Page("t", "l")
+    page.text("a_b*c*d, [l](u), _x_, $y$, ~z~, \\| and **bold** `a*b*c`")
+    page.table(["model"], [["*x* | [y]"]])
+    text = page.markdown()
+    assert r"a_b\*c\*d, \[l\](u), \_x\_, \$y\$, \~z\~, \\| and **bold** `a*b*c`" in text
+    assert r"| \*x\* \| \[y\] |" in text
+
+
 @given(st.text(st.characters(codec="utf-8", exclude_characters="*`\r\x00"), max_size=40))
 def test_any_text_is_shown_as_it_is(text: str) -> None:
     page = Page(text, "lead")

@@ -34,10 +34,11 @@ def paragraphs_html(text: str) -> str:
 
 
 def block_markdown(text: str) -> str:
-    """Text for Markdown: its own markup kept, HTML made harmless."""
+    """Text for Markdown: its own markup kept; HTML and what else Markdown would read as markup made harmless."""
 
     def running(piece: str) -> str:
-        return piece.replace("&", "&amp;").replace("<", "&lt;")
+        marked = re.sub(r"[\\\[\]$~]|(?<!\*)\*(?!\*)|(?<!\w)_|_(?!\w)", r"\\\g<0>", piece)
+        return marked.replace("&", "&amp;").replace("<", "&lt;")
 
     return _map_code(text.strip(), running, lambda piece: f"`{piece}`")
 
@@ -48,12 +49,8 @@ def line_markdown(text: str) -> str:
 
 
 def cell_markdown(text: str) -> str:
-    """The same for a table cell: no bare pipe, and no backslash that would free one."""
-
-    def running(piece: str) -> str:
-        return piece.replace("\\", "\\\\")
-
-    return _map_code(line_markdown(text), running, lambda piece: f"`{piece}`").replace("|", "\\|")
+    """The same for a table cell: no bare pipe."""
+    return line_markdown(text).replace("|", "\\|")
 
 
 def plain(text: str) -> str:

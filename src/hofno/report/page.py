@@ -135,14 +135,14 @@ class Page:
         self._pictures.append(picture)
         count = len(self._pictures)
         alternative = describe(figure)
-        bracketed = re.sub(r"([\\\[\]])", r"\\\1", line_markdown(alternative))
+        told = line_markdown(alternative)
         width, height = (round(96 * inches) for inches in figure.get_size_inches())
         data = base64.b64encode(picture).decode("ascii")
         self._add(
             f'<figure>\n<div class="scroll" tabindex="0"><img alt="{html.escape(alternative)}" '
             f'width="{width}" height="{height}" src="data:image/png;base64,{data}"></div>\n'
             f"<figcaption><b>Figure {count}.</b> {inline_html(caption)}</figcaption>\n</figure>\n",
-            f"![{bracketed}]({_picture_name(count)})\n\n**Figure {count}.** {line_markdown(caption)}\n",
+            f"![{told}]({_picture_name(count)})\n\n**Figure {count}.** {line_markdown(caption)}\n",
         )
 
     def film(self, film: Film, caption: str) -> None:
