@@ -25,7 +25,9 @@ def plus_minus(mean: float, std: float | None, most_decimals: int | None = None)
         return text
     if "e" in text:
         mantissa, _, exponent = text.partition("e")
-        return f"{mantissa}e{exponent} ± {std / 10.0 ** int(exponent):.2f}e{exponent}"
+        scaled = std / 10.0 ** int(exponent)
+        places = _decimals(_exponent(scaled, 2), 2, 4) if 0 < scaled < 0.005 else 2  # none that is there reads as 0.00
+        return f"{mantissa}e{exponent} ± {scaled:.{places}f}e{exponent}"
     places = len(text.partition(".")[2])
     finest = places + 2 if most_decimals is None else min(places + 2, most_decimals)
     return f"{text} ± {std:.{_decimals(_exponent(std, 2), 2, finest) if std > 0 else places}f}"
