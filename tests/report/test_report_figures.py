@@ -212,8 +212,8 @@ def test_per_sample_counts_failures_as_large() -> None:
     figure = figures.per_sample({"FNO": [0.4, 0.1, np.nan, 0.2], "U-Net": np.full((2, 2), 0.3)})
     curve, median = figure.axes[0].lines[:2]
     drawn = np.asarray(curve.get_xydata())
-    np.testing.assert_allclose(drawn[:3], [(0.1, 0.25), (0.2, 0.5), (0.4, 0.75)])
-    assert np.isnan(drawn[3, 0])
+    np.testing.assert_allclose(drawn[:4], [(0.1, 0.0), (0.1, 0.25), (0.2, 0.5), (0.4, 0.75)])
+    assert np.isnan(drawn[4, 0])
     np.testing.assert_allclose(np.asarray(median.get_xydata()), [(0.3, 0.5)])
     assert draws(figure)
     with pytest.raises(HofnoError, match="error of empty"):
@@ -225,6 +225,27 @@ def test_the_mark_of_a_sample_is_the_median(count: int) -> None:
     errors = np.random.default_rng(count).uniform(0.1, 0.9, count)
     _, median = figures.per_sample({"FNO": errors}).axes[0].lines
     np.testing.assert_allclose(np.asarray(median.get_xydata()), [(np.median(errors), 0.5)])
+
+
+def test_one_test_sample_has_a_curve_too() -> None:
+    curve, _ = figures.per_sample({"FNO": [0.3]}).axes[0].lines
+    np.testing.assert_allclose(np.asarray(curve.get_xydata()), [(0.3, 0.0), (0.3, 1.0)])
+
+
+def test_legends_have_every_label_and_take_no_room_from_the_panels() -> None:
+    labels = [
+        "_private",
+        "_x $5",
+        *(f"a label of more than fifty letters, so that each has a row {n}" for n in range(6)),
+    ]
+    histories = {label: [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}] for label in labels}
+    many, few = figures.learning_curves(histories), figures.learning_curves({"FNO": histories["_private"]})
+    assert [text.get_text() for text in many.legends[0].get_texts()] == labels
+    heights = []
+    for figure in (many, few):
+        assert draws(figure)
+        heights.append(figure.get_figheight() * figure.axes[0].get_position().height)
+    assert heights[0] == pytest.approx(heights[1], rel=0.12)
 
 
 def test_styles_follow_the_paper_and_tell_series_apart() -> None:

@@ -192,6 +192,7 @@ class TestFigures:
         assert figure.axes[1].lines[0].get_ydata()[0] == pytest.approx(np.sqrt(0.1))
         assert figure.axes[0].get_xlabel() == "wavenumber |k|, waves per side"
         assert figure.axes[0].get_ylabel() == "energy in a shell"
+        assert all(tick == round(tick) for axis in figure.axes for tick in axis.get_xticks()), "whole shells"
         only = record(spectra={"power": record()["spectra"]["power"]})
         assert rollouts.spectra({"FNO": only}).axes[0].get_title().startswith("Spectrum")
 

@@ -39,6 +39,9 @@ TRUTH: Any = {"color": "#c3cbd5", "linewidth": 6.0, "solid_capstyle": "round", "
 WIDTH = 8.6
 """Inches: the column of the page. Ten-point text stays ten-point text there."""
 
+LEGEND_ROWS, LEGEND_ROW = 2, 0.2
+"""Rows of a legend that the height of a figure has room for, and inches for each one more."""
+
 STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 10.5,
@@ -129,13 +132,21 @@ def panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
 def legend_below(figure: Figure, axis: Axes, others: Sequence[Any] = ()) -> None:
     """One legend for the whole figure, with as many columns as its longest entry leaves room for.
 
-    `others` are handles with labels of their own, after those of the axis.
+    `others` are handles with labels of their own, after those of the axis. Labels may begin with "_": Matplotlib, which
+    would leave them out, is not asked which there are. Panels keep their height beside a legend of many rows.
     """
-    handles, labels = axis.get_legend_handles_labels()
-    handles, labels = [*handles, *others], [*labels, *(other.get_label() for other in others)]
+    drawn = [artist for artist in (*axis.lines, *axis.containers) if not _unnamed(artist)]
+    handles = [*drawn, *others]
+    labels = [str(handle.get_label()) for handle in handles]
     longest = max(map(len, labels), default=0)
-    columns = 3 if longest < 30 else 2 if longest < 50 else 1
-    figure.legend(handles, labels, loc="outside lower center", ncols=max(1, min(columns, len(labels))))
+    columns = max(1, min(3 if longest < 30 else 2 if longest < 50 else 1, len(labels)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    figure.set_figheight(figure.get_figheight() + LEGEND_ROW * max(0, -(-len(labels) // columns) - LEGEND_ROWS))
+
+
+def _unnamed(artist: Any) -> bool:
+    """Whether the label of something drawn is Matplotlib's own, not one that was given."""
+    return re.fullmatch(r"_(nolegend_|child\d+|container\d+)?", str(artist.get_label())) is not None
 
 
 def log_ticks(axis: Axis) -> None:

@@ -190,9 +190,10 @@ def per_sample(errors: Mapping[str, Any]) -> Figure:
     for label, values in errors.items():
         ordered = np.sort(np.nan_to_num(np.asarray(values, dtype=float).ravel(), nan=np.inf, posinf=np.inf))
         expect_some(ordered, f"error of {label}")
-        share = np.arange(1, len(ordered) + 1) / len(ordered)
+        share = np.arange(len(ordered) + 1) / len(ordered)
         colour, dash, marker = styles[label]
-        axis.step(positive(ordered), share, where="post", color=colour, linestyle=dash, label=label)
+        risen = positive([ordered[0], *ordered])  # the curve rises from 0 at the least error
+        axis.step(risen, share, where="post", color=colour, linestyle=dash, label=label)
         middle = ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]].mean()
         axis.plot(positive(middle), 0.5, color=colour, marker=marker, ms=8, mec="white")
     axis.set(

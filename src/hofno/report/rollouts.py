@@ -142,6 +142,7 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     `of` says what part of the data they are of.
     """
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 
     expect_some(records, "rollout")
     figure, (sizes, errors) = panels(1, 2, height=3.6)
@@ -166,6 +167,7 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     errors.set(ylabel="rel. L2")
     for axis in (sizes, errors):
         axis.set(yscale="log", xlabel=words["axis"])
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     sizes.set_ylim(bottom=max(np.nanmin(truth) / 10, 1e-13 * np.nanmax(truth)))  # what is less is rounding
     errors.set_ylim(top=min(errors.get_ylim()[1], 5.0))  # at 1 nothing of a shell is right
     drawn.append((sizes, truth[there], TRUTH["color"]))
