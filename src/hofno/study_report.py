@@ -272,13 +272,17 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
     """One test sample of so many where it lies, and what each model makes of it."""
     x, y = shown.x.numpy(), shown.y.numpy()
     if scene.motion is None:
-        places = None if shown.coords is None or shown.coords.shape[1] != 2 else shown.coords.numpy()
+        places = None if shown.coords is None or scene.surface is not None else shown.coords.numpy()
         line = f" White line: {scene.level[1]}." if scene.level is not None else ""
+        line += " Points in space are drawn by their number." if places is not None and places.shape[1] != 2 else ""
         line += " Each field is seen from two opposite sides." if scene.surface is not None else ""
+        in_colour = scene.surface is not None or (y.ndim > 3 if places is None else places.shape[1] == 2)
+        beyond = " Predictions have the colours of the truth; what lies beyond has the last one." * in_colour
         own = " Each error map has a scale of its own: compare the numbers, not the colours." * (len(predictions) > 1)
         page.figure(
             figures.fields(x, y, predictions, places=places, scene=scene),
-            f"{_sample_of(count)}: inputs, solution, each model's prediction and error, in physical units.{own}{line}",
+            f"{_sample_of(count)}: inputs, solution, each model's prediction and error, in physical units."
+            f"{beyond}{own}{line}",
         )
         if scene.wall:
             line = f"; dotted: {scene.level[1]}" if scene.level is not None else ""

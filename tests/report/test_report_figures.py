@@ -83,6 +83,25 @@ def test_fields_in_one_dimension_are_lines() -> None:
     assert draws(figure)
 
 
+def test_a_curve_that_is_far_off_is_seen_beside_the_truth() -> None:
+    y = np.sin(np.linspace(0, 6, 32))[None, None]
+    figure = figures.fields(y, y, {"FNO": y + 30})
+    low, high = visible(figure)[2].get_ylim()
+    assert low < y.min()
+    assert high > y.max() + 30
+    assert "truth, values from -0.998 to 1.00" in figure.get_label()
+    assert "colours" not in figure.get_label()
+
+
+def test_points_in_space_are_dots_by_their_number() -> None:
+    y = np.random.default_rng(0).normal(size=(1, 1, 30))
+    figure = figures.fields(y, y, {"PointHO": 2 * y}, places=np.zeros((1, 3, 30)))
+    assert visible(figure)[2].get_title().replace("\n", " ") == "PointHO (grey: truth)"
+    for line in (line for axis in visible(figure) for line in axis.lines):
+        assert (line.get_linestyle(), line.get_marker()) == ("None", "."), "neighbours by number are none in space"
+    assert draws(figure)
+
+
 def test_fields_in_three_dimensions_show_the_middle_slice() -> None:
     y = np.random.default_rng(0).normal(size=(1, 2, 5, 4, 3))
     figure = figures.fields(y[:, :1], y, {"a": y, "b": y + 1, "c": y})

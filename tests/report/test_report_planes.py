@@ -170,6 +170,14 @@ class TestCloud:
         assert truth == prediction == pytest.approx((y.min(), y.max()))
         assert error == pytest.approx((-0.1 * y.max(), 0.1 * y.max()))
 
+    def test_the_panel_of_the_points_is_in_line_with_those_below(self) -> None:
+        places = sheet_with_void(400)[None]
+        y = 1 + places[:, :1]
+        figure = figures.fields(y, y, {"Geo-FNO": 1.1 * y}, places=places)
+        figure.draw_without_rendering()
+        points, _, _, prediction, _ = (axis.get_position().x0 for axis in panels_of(figure))
+        assert points == pytest.approx(prediction, abs=0.002)
+
     @pytest.mark.parametrize("places", [np.linspace(0, 1, 20) * np.ones((2, 1)), np.ones((2, 1))])
     def test_points_on_a_line_are_dots(self, places: np.ndarray) -> None:
         axis = Figure().add_subplot()

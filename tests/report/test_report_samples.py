@@ -9,7 +9,7 @@ from hofno.data.dataset import Split
 from hofno.problems.airfoil_mesh import c_grid
 from hofno.problems.registry import problem
 from hofno.report import Page
-from hofno.report.scenes import scene_of
+from hofno.report.scenes import Scene, scene_of
 from hofno.study_report import show_sample
 
 
@@ -53,6 +53,16 @@ def test_the_caption_says_which_sample_and_that_scales_differ() -> None:
     assert "Each error map has a scale of its own" in page.markdown()
     assert "colours from -0.100 to 0.100" in page.html()
     assert "colours from -0.00100 to 0.00100" in page.html()
+
+
+def test_points_in_space_are_told_and_have_no_colours() -> None:
+    values = torch.rand(1, 1, 9)
+    for dimension, told in ((2, False), (3, True)):
+        page = Page("t", "l")
+        shown = Split(values, values, torch.rand(1, dimension, 9))
+        show_sample(page, shown, {"PointHO": values.numpy()}, Scene())
+        assert ("Points in space are drawn by their number." in page.markdown()) == told
+        assert ("what lies beyond has the last one" in page.markdown()) != told
 
 
 def test_a_block_is_filmed_in_both_forms_of_its_samples() -> None:

@@ -4,7 +4,8 @@ Predictions share the colour limits of the truth. The errors of each model have 
 zero and as wide as the largest, which a colour bar tells: small errors are seen beside large ones. The title of an
 error says ‖ŷ - y‖ / ‖y‖ over the whole field. Fields of the plane are drawn where their values lie: on a grid, on the
 nodes of a mesh, at scattered points (`hofno.report.planes`), and those of a surface on it (`hofno.report.surfaces`).
-1-D fields are lines, and of 3-D fields the middle slice along the first axis is shown.
+1-D fields are lines, a prediction over the truth and both whole; values at scattered points in space are dots, by the
+number of the point. Of 3-D fields the middle slice along the first axis is shown.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ def fields(
 ) -> Figure:
     """Draw one sample of arrays `(b, c, *n)`: inputs `x`, truth `y`, and `predictions` by model label.
 
-    `places` `(b, 2, N)` are the points of the plane that fields `(b, c, N)` are known at; `scene` says what channels
-    are called and which of them are the nodes of a mesh.
+    `places` `(b, d, N)` are the points that fields `(b, c, N)` are known at; `scene` says what channels are called and
+    which of them are the nodes of a mesh.
     """
     expect_some(predictions, "prediction")
     scene = scene or Scene()
@@ -100,17 +101,17 @@ def fields(
         wrong, right = _model_panels(guesses, truth, channel, shown, _named(scene.targets, channel))
         together = len(wrong) + len(right) <= columns
         rows += [right + wrong] if together else _interleave(_wrap(right, columns), _wrap(wrong, columns))
-    figure = _draw(rows, columns, truth.shape[1:], plane, scene)
-    figure.set_label(_in_words(rows, scene))
+    figure = _draw(rows, columns, truth.shape[1:], plane, scene, joined=places is None)
+    figure.set_label(_in_words(rows, scene, "values" if plane is None else "colours"))
     return figure
 
 
 def _plane(x_fields: np.ndarray, truth: np.ndarray, places: np.ndarray | None, scene: Scene) -> Plane | Skin | None:
-    """Where the values of this sample lie in the plane or on a surface; None for values along a line."""
+    """Where the values of this sample lie in the plane or on a surface; None for values along a line or in space."""
     if scene.surface is not None:
         return Skin(scene.surface)
     if places is not None:
-        return Cloud(places)
+        return Cloud(places) if len(places) == 2 else None
     if scene.nodes is not None:
         return Sheet(x_fields[list(scene.nodes)], scene.window)
     return Raster(_visible(truth[0]).shape) if truth.ndim > 2 else None
@@ -129,7 +130,8 @@ def _model_panels(
         size, colour = float(np.linalg.norm(true)), styles[label][0]
         relative = number(float(np.linalg.norm(error)) / size) if size > 0 else "undefined (truth is 0)"
         behind = _visible(true)
-        limits, title = _range(behind, shown), _name(label, channel, len(truth))
+        seen = np.stack((behind, guess[channel])) if shown is None else behind  # all of a curve is seen
+        limits, title = _range(seen, shown), _name(label, channel, len(truth))
         found.append(Panel("prediction", title, _visible(guess[channel]), limits, colour, behind, named))
         title, named_error = f"error, rel. L2 {relative}", "prediction − truth" if named else ""
         errors.append(Panel("error", title, _visible(error), (-reach, reach), colour, name=named_error))
@@ -137,7 +139,12 @@ def _model_panels(
 
 
 def _draw(
-    rows: list[list[Panel]], columns: int, space: tuple[int, ...], plane: Plane | Skin | None, scene: Scene
+    rows: list[list[Panel]],
+    columns: int,
+    space: tuple[int, ...],
+    plane: Plane | Skin | None,
+    scene: Scene,
+    joined: bool,
 ) -> Figure:
     height = 2.0 if plane is None else HEIGHTS[columns] if isinstance(plane, Raster) else _height(plane, columns)
     figure, axes = panels(len(rows), columns, height=height)
@@ -148,7 +155,7 @@ def _draw(
         if index % columns >= len(row):
             axis.set_visible(False)
         elif plane is None:
-            _draw_line(axis, row[index % columns], letters)
+            _draw_line(axis, row[index % columns], letters, joined)
         else:
             _draw_plane(axis, row[index % columns], plane, scene, letters)
     if len(space) == 3:
@@ -167,14 +174,18 @@ def _height(plane: Sheet | Cloud | Skin, columns: int) -> float:
     return (room - 0.7) / plane.aspect + 1.25 if plane.aspect > WIDE else (room - 1.35) / plane.aspect + 0.75
 
 
-def _draw_line(axis: Axes, panel: Panel, letters: int) -> None:
-    """The curve under its title, which has lines of so many letters; of a prediction, the truth behind it."""
+def _draw_line(axis: Axes, panel: Panel, letters: int, joined: bool) -> None:
+    """The curve under its title, which has lines of so many letters; of a prediction, the truth behind it.
+
+    Values that are not `joined`, as neighbours by number are none in space, are dots.
+    """
+    dots: dict[str, Any] = {} if joined else {"marker": ".", "markersize": 3}
     if panel.behind is not None:
-        axis.plot(panel.behind, color=GREY, linewidth=1.0, linestyle=(0, (3, 2)))
-    axis.plot(panel.values, color=panel.colour, linewidth=1.3)
-    margin = (0.06 if panel.behind is None else 0.25) * (panel.limits[1] - panel.limits[0])
+        axis.plot(panel.behind, color=GREY, linewidth=1.0, linestyle=(0, (3, 2)) if joined else "none", **dots)
+    axis.plot(panel.values, color=panel.colour, linewidth=1.3, linestyle="solid" if joined else "none", **dots)
+    margin = 0.06 * (panel.limits[1] - panel.limits[0])
     axis.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)
-    title = panel.title if panel.behind is None else f"{panel.title} (dashed: truth)"
+    title = panel.title if panel.behind is None else f"{panel.title} ({'dashed' if joined else 'grey'}: truth)"
     _entitle(axis, title, letters)
     axis.margins(x=0)
 
@@ -183,7 +194,7 @@ def _draw_plane(axis: Axes, panel: Panel, plane: Plane | Skin, scene: Scene, let
     """The field, its title in lines of so many letters, its colour bar; axes where lengths mean something."""
     below = plane.framed and plane.aspect > WIDE
     axis.grid(visible=False)
-    axis.set_anchor((0.5, 0.0) if below else (0.0, 0.5))  # where a colour bar puts its panel: all are in line
+    axis.set_anchor((0.5, 0.0) if below else (1.0, 0.5))  # where a colour bar puts its panel: all are in line
     _entitle(axis, panel.title, letters)
     if isinstance(plane, Raster | Skin):
         axis.set(xticks=[], yticks=[])
@@ -215,13 +226,13 @@ def _entitle(axis: Axes, title: str, letters: int) -> None:
     axis.set_title(textwrap.fill(title, letters), x=0.0, ha="left")
 
 
-def _in_words(rows: list[list[Panel]], scene: Scene) -> str:
-    """The figure for readers who do not see it."""
+def _in_words(rows: list[list[Panel]], scene: Scene, what: str) -> str:
+    """The figure for readers who do not see it; `what` shows the values of a field."""
     told = []
     for panel in (panel for row in rows for panel in row):
         low, high = (number(value) for value in panel.limits)
         name = f" ({panel.name})" if panel.name else ""
-        told.append(panel.title if panel.kind == "place" else f"{panel.title}{name}, colours from {low} to {high}")
+        told.append(panel.title if panel.kind == "place" else f"{panel.title}{name}, {what} from {low} to {high}")
     level = f" A line marks {scene.level[1]}." if scene.level is not None else ""
     return f"One test sample. Panels: {'; '.join(told)}.{level}"
 

@@ -85,7 +85,7 @@ class Film:
         told = f"Colours: {self.fields.words} in truth and predictions."
         ends = "; ".join(f"{label} {number(s.low)} to {number(s.high)}" for label, s in self.errors.items())
         own = " on scales of their own" if len(self.errors) > 1 else ""
-        return f"{told} Errors{own}: {ends}." if ends else told
+        return f"{told} Errors{own}: {ends}. What lies beyond has the last colour." if ends else told
 
 
 def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str], name: str = "fields") -> Film:
