@@ -76,6 +76,11 @@ def test_models_that_learnt_nothing_are_said_to(tmp_path: Path, compare: list[An
     assert "no better than predicting the mean" in report(tmp_path, specs.parse({**BASE, "compare": compare}), errors)
 
 
+def test_errors_far_above_one_are_not_called_about_one(tmp_path: Path) -> None:
+    text = report(tmp_path, specs.parse({**BASE, "compare": COMPARE}), [1.04, 5524.0, 1.0])
+    assert "Every error here is about 1 or more: no better than predicting the mean." in text
+
+
 def test_a_study_that_is_partly_done_has_a_report_and_says_so(tmp_path: Path) -> None:
     spec = specs.parse({**BASE, "compare": COMPARE})
     whole = results_of(spec, [0.05, 0.5, 0.2])
@@ -188,7 +193,7 @@ def test_measured_flows_are_shown_without_their_run_folders(tmp_path: Path) -> N
     page = write_report(tmp_path, results).read_text()
     text = (tmp_path / "report.md").read_text()
     assert "Trained for 20 or 40 epochs on" in text
-    assert "## Rollouts" in text
+    assert "## Rollouts\n\nCurves are of one run of each model.\n" in text
     assert len(list((tmp_path / "figures").iterdir())) == 3
     first, second = (run for run in results["runs"] if run["seed"] == 0)
     for run in (first, second):
@@ -240,6 +245,19 @@ def test_errors_by_scale_are_in_the_report_of_fields_that_are_not_in_time(tmp_pa
     assert "| HO-FNO order 3, depth 1 | 0.0500 | 0.0310 | 0.700 |" in text
     assert "| HO-FNO | 0.0054 | 0.14126 | 1.031456 | 1.182214 |" in text, "published"
     assert len(list((tmp_path / "figures").iterdir())) == 2
+    assert "Curves are of" not in text
+
+
+def test_spectra_say_which_models_and_runs_they_are_of(tmp_path: Path) -> None:
+    spec = specs.parse({**BASE, "published": "", "sweep": {"model.depth": [1, 2, 3, 4, 5, 6, 7], "seed": [0, 1]}})
+    results = results_of(spec, [0.1] * 14)
+    for run, (member, _) in zip(results["runs"], spec.members(), strict=True):
+        run["label"] = f"depth {member.model.arguments['depth']}"
+        run["metrics"] |= {"rel_l2_low": 0.1}
+        run["spectra"] = {"power": {kind: [1.0, 0.5, 0.1] for kind in ("truth", "prediction", "error")}}
+    write_report(tmp_path, results)
+    told = "means over the test set. Curves are of the first 6 of 7 models, one run of each model. Left:"
+    assert told in (tmp_path / "report.md").read_text()
 
 
 def test_bounds_that_runs_set_to_their_own_errors(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
     if not _runs(page, out, spec) and records:
         page.section("Rollouts")
+        if note := chapters.drawn_of(rows, records):
+            page.text(note)
         start = _first_time(problem(spec.data.problem, spec.data.parameters))
         chapters.rollout_records(page, records, start, BOUND)
     _resolutions(page, results, spec, [row.label for row in rows])
@@ -201,15 +203,17 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     False: there are none.
     """
     shown: dict[str, tuple[Spec, Path]] = {}
+    runs = 0
     for member, cell in spec.members():
         folder = member_folder(out, member)
         if (folder / "evaluation.json").exists():
             shown.setdefault(name_of(member, cell), (member, folder))
+            runs += 1
     if not shown:
         return False
     few = dict(list(shown.items())[:SHOWN_AT_MOST])
     page.section("Training")
-    if note := _shown_here([member for member, _ in few.values()], len(shown), len(spec.members())):
+    if note := _shown_here([member for member, _ in few.values()], len(shown), runs):
         page.text(note)
     histories = {label: read_history(folder) for label, (_, folder) in few.items()}
     validated = any("valid_rel_l2" in row for history in histories.values() for row in history)
@@ -235,7 +239,9 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     errors = {label: found["per_sample"]["rel_l2"] for label, found in evaluations.items()}
     page.figure(
         figures.per_sample(errors),
-        f"Share of the {count} test samples with a relative L2 error up to the given value. Marks: the medians.",
+        f"Share of the {count} test samples with a relative L2 error up to the given value. Marks: the medians."
+        if count > 1
+        else "The relative L2 error of the only test sample.",
     )
     return True
 

@@ -57,6 +57,17 @@ def test_a_report_that_is_written_again_replaces_its_own_files_alone(hofno: Hofn
     assert (figures / "mine.pdf").read_text() == "precious"
 
 
+def test_one_test_sample_and_one_run_of_each_model_are_told_as_such(hofno: Hofno, folder: Path) -> None:
+    with (folder / "tiny.toml").open("a") as file:
+        file.write('[[compare]]\nlabel = "too fast"\nset = { "train.lr" = 1e30 }\n')
+    assert hofno("run", "tiny.toml", "--set", "data.test=1", "--out", "out").exit_code == 2, "one run diverged"
+    text = (folder / "out" / "report.md").read_text()
+    assert "(1 diverged)" in text
+    assert "Curves and samples below" not in text, "all runs that are done are shown"
+    assert "The relative L2 error of the only test sample." in text
+    assert "the 1 test samples" not in text
+
+
 @pytest.mark.parametrize("gone", ["index.html", "report.md", "figures/figure-01.png"])
 def test_a_report_with_a_file_gone_is_made_whole(hofno: Hofno, folder: Path, gone: str) -> None:
     assert hofno("report", MEASURED, "--out", "page").exit_code == 0

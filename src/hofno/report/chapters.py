@@ -23,6 +23,9 @@ UNCERTAIN = 2.0
 NOTHING_LEARNT = 0.95
 """Relative errors from here on are those of a constant."""
 
+FAR_OFF = 1.5
+"""Relative errors from here on are not called about 1."""
+
 BANDS = {"rel_l2_low": "low |k|", "rel_l2_medium": "medium |k|", "rel_l2_high": "high |k|"}
 IN_BANDS = (
     "with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band in which the truth has next to nothing "
@@ -45,8 +48,11 @@ def headline(page: Page, rows: Sequence[tables.Summary], own: str | None, valid:
     The best is that of the lowest validation error, of `valid` for each row, where these are known, else of test error.
     """
     whole = "Every error here" if len(rows) > 1 else "This error"
+    more = " or more" if max(map(_error, rows)) >= FAR_OFF else ""
     note = (
-        f" {whole} is about 1: no better than predicting the mean." if min(map(_error, rows)) >= NOTHING_LEARNT else ""
+        f" {whole} is about 1{more}: no better than predicting the mean."
+        if min(map(_error, rows)) >= NOTHING_LEARNT
+        else ""
     )
     if own is None or len(rows) < 2 or rows[0].label != own:
         known = [found.mean for found in valid if found is not None]
@@ -186,13 +192,21 @@ def by_scale(page: Page, rows: Sequence[tables.Summary], records: Mapping[str, A
         "is stored; where fields are not periodic, the jump between their two ends is part of all scales."
     )
     if records:
-        words = rollouts.in_words(next(iter(records.values())))
+        words, told = rollouts.in_words(next(iter(records.values()))), drawn_of(rows, records)
         page.figure(
             rollouts.spectra(records),
-            f"Test fields by {words['shells']}, means over the test set. Left: what a shell holds; all shells together "
-            f"are half the mean square of the fields, in squared units of the data. Right: the error of a shell "
-            "relative to the truth in it.",
+            f"Test fields by {words['shells']}, means over the test set.{told and f' {told}'} Left: what a shell "
+            "holds; all shells together are half the mean square of the fields, in squared units of the data. Right: "
+            "the error of a shell relative to the truth in it.",
         )
+
+
+def drawn_of(rows: Sequence[tables.Summary], records: Mapping[str, Any]) -> str:
+    """Which models and runs curves are of, where a table beside them has more."""
+    few = f"the first {len(records)} of {len(rows)} models" if len(records) < len(rows) else ""
+    first = "one run of each model" if any(len(row.seeds) > 1 for row in rows) else ""
+    told = ", ".join(filter(None, (few, first)))
+    return f"Curves are of {told}." if told else ""
 
 
 def expectations(page: Page, runs: Sequence[Mapping[str, Any]]) -> None:
