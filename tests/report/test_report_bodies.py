@@ -134,6 +134,6 @@ class TestFilm:
     def test_what_its_colours_mean(self) -> None:
         film = body_film(seen())
         assert film.limits == (
-            "Colours: displacement |u| in mm from 0 to 0.900 in truth and predictions. Errors: FNO 0 to 0.0900. "
+            "Colours: displacement |u| in mm from 0 to 0.900 in truth and predictions. Errors: FNO from 0 to 0.0900. "
             "What lies beyond has the last colour."
         )

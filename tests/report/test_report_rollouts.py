@@ -59,7 +59,7 @@ class TestFilm:
         film = make_film(TRUTH, {"A": TRUTH + 0.1, "B": far + 1e9}, LABELS)
         assert film.errors["B"].high == -film.errors["B"].low == pytest.approx(TRUTH.max() - TRUTH.min())
         assert film.errors["A"].high == pytest.approx(0.1), "a good model beside a bad one"
-        assert "scales of their own: A -0.100 to 0.100; B -" in film.limits
+        assert "scales of their own: A from -0.100 to 0.100; B from -" in film.limits
         assert make_film(TRUTH, {"A": TRUTH}, LABELS).errors["A"].high > 0
         flat = make_film(np.zeros_like(TRUTH), {"A": TRUTH * 0}, LABELS).fields
         assert (flat.low, flat.high) == (0.0, 1.0)

@@ -83,7 +83,7 @@ class Film:
     def limits(self) -> str:
         """What the colours mean, in words."""
         told = f"Colours: {self.fields.words} in truth and predictions."
-        ends = "; ".join(f"{label} {number(s.low)} to {number(s.high)}" for label, s in self.errors.items())
+        ends = "; ".join(f"{label} from {number(s.low)} to {number(s.high)}" for label, s in self.errors.items())
         own = " on scales of their own" if len(self.errors) > 1 else ""
         return f"{told} Errors{own}: {ends}. What lies beyond has the last colour." if ends else told
 
