@@ -202,8 +202,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
 
     False: there are none.
     """
-    shown: dict[str, tuple[Spec, Path]] = {}
-    runs = 0
+    shown, runs = dict[str, tuple[Spec, Path]](), 0
     for member, cell in spec.members():
         folder = member_folder(out, member)
         if (folder / "evaluation.json").exists():
@@ -235,14 +234,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     else:
         truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
         _rollouts(page, x, truth, {label: folder for label, (_, folder) in few.items()}, evaluations, made, count)
-    page.section("Every test sample")
-    errors = {label: found["per_sample"]["rel_l2"] for label, found in evaluations.items()}
-    page.figure(
-        figures.per_sample(errors),
-        f"Share of the {count} test samples with a relative L2 error up to the given value. Marks: the medians."
-        if count > 1
-        else "The relative L2 error of the only test sample.",
-    )
+    chapters.every_sample(page, evaluations, count)
     return True
 
 

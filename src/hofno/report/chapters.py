@@ -209,6 +209,17 @@ def drawn_of(rows: Sequence[tables.Summary], records: Mapping[str, Any]) -> str:
     return f"Curves are of {told}." if told else ""
 
 
+def every_sample(page: Page, records: Mapping[str, Any], count: int) -> None:
+    """The errors of so many test samples; `records` holds, by label, what `evaluation.json` does."""
+    page.section("Every test sample")
+    page.figure(
+        figures.per_sample({label: record["per_sample"]["rel_l2"] for label, record in records.items()}),
+        f"Share of the {count} test samples with a relative L2 error up to the given value. Marks: the medians."
+        if count > 1
+        else "The relative L2 error of the only test sample.",
+    )
+
+
 def expectations(page: Page, runs: Sequence[Mapping[str, Any]]) -> None:
     """The bounds that runs set to their own errors by validation samples, and how many test samples kept them."""
     page.section("What to expect of a prediction")
