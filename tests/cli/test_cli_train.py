@@ -184,8 +184,9 @@ def test_evaluate_as_a_mean_over_symmetries(hofno: Hofno, refused: Refused, fold
     assert f"{mean['rel_l2']:.6g}" in result.stdout
     assert f"{own['rel_l2']:.6g}" in hofno("evaluate", "mean", "--set", "train.symmetric=false").stdout
     assert f"{mean['rel_l2_one_view']:.6g}" in hofno("evaluate", "mean").stdout
-    told = refused("evaluate", run, "--set", "train.symmetric=true")
-    assert "was trained without them; leave it out, or train another run with train.augment=true" in told
+    for more in ((), ("--resolution", "16")):
+        told = refused("evaluate", run, *more, "--set", "train.symmetric=true")
+        assert "was trained without them; leave it out, or train another run with train.augment=true" in told
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,15 @@ def refuse_known_samples(spec: Spec, changed: Spec) -> bool:
     return True
 
 
+def refuse_unseen_motions(run: Path, changed: Spec) -> None:
+    """Refuse predictions from moved samples by a run that has seen none; only training could mend that."""
+    if changed.train.symmetric and not changed.train.augment:
+        raise SpecError(
+            f"train.symmetric=true predicts from moved samples too, and {run} was trained without them; leave it out, "
+            "or train another run with train.augment=true"
+        )
+
+
 def _shared(own: Problem, other: Problem, known: OneSet, asked: OneSet) -> bool:
     """Whether two sets hold the same samples, or may."""
     for name in known.held_by:

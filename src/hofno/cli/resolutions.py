@@ -13,7 +13,7 @@ import typer
 from hofno import spec as specs
 from hofno import stages, storage
 from hofno.cli.options import print_table, progress_on
-from hofno.cli.other_data import refuse_known_samples
+from hofno.cli.other_data import refuse_known_samples, refuse_unseen_motions
 from hofno.data.files import stamps_of
 from hofno.errors import CheckpointError, SpecError
 from hofno.problems.registry import problem
@@ -41,7 +41,8 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
     labels = _labels(run)
     folders, read = _in_order(_folders(run), labels)
     members = [specs.override(spec, changes) if changes else spec for spec in read]
-    for spec, member in zip(read, members, strict=True):
+    for folder, spec, member in zip(folders, read, members, strict=True):
+        refuse_unseen_motions(folder, member)
         refuse_known_samples(spec, member)
     operators = [load(folder, member.device) for folder, member in zip(folders, members, strict=True)]
     for member, operator in zip(members, operators, strict=True):  # all that can fail early, before anything is solved

@@ -52,7 +52,7 @@ def evaluate(
     from hofno import spec as specs
     from hofno import stages
     from hofno.cli.expect import beside_the_bound, what_was_kept
-    from hofno.cli.other_data import refuse_known_samples
+    from hofno.cli.other_data import refuse_known_samples, refuse_unseen_motions
     from hofno.data.stamps import changed_files
     from hofno.evaluation.score import kept_bound, score
     from hofno.evaluation.spread import known_spreads
@@ -73,11 +73,7 @@ def evaluate(
         return
     spec = stages.read_spec(run)
     changed = specs.override(spec, changes) if changes else spec
-    if changed.train.symmetric and not spec.train.augment:
-        raise SpecError(
-            f"{SYMMETRIC}=true predicts from moved samples too, and {run} was trained without them; leave it out, or "
-            "train another run with train.augment=true"
-        )
+    refuse_unseen_motions(run, changed)
     same_set = refuse_known_samples(spec, changed)
     surrogate = load(run, changed.device)
     stages.check(changed, learns=False)

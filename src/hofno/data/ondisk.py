@@ -203,9 +203,11 @@ def joined(*parts: Values) -> Values:
     return torch.cat(tensors, 1) if len(tensors) == len(parts) else JoinedArray(parts)
 
 
-def taken(values: Values, rows: Tensor) -> Values:
-    """Some of the samples; of an array on disk, nothing is read."""
-    return values[rows] if isinstance(values, Tensor) else values.take(rows)
+def taken(values: Values, rows: slice | Tensor) -> Values:
+    """Some of the samples: of a tensor, by a slice, a view; of an array on disk, nothing is read."""
+    if isinstance(values, Tensor):
+        return values[rows]
+    return values.take(torch.arange(len(values))[rows] if isinstance(rows, slice) else rows)
 
 
 def channels_of(values: Values, start: int, stop: int) -> Values:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hofno.data.arrays import check_symmetry, sample_counts
 from hofno.data.dataset import Dataset, Rollout, Split, refuse_not_finite, trajectory_dataset, values_of
-from hofno.data.ondisk import FileArray, Values, fits, joined
+from hofno.data.ondisk import FileArray, Values, fits, joined, taken
 from hofno.data.rounding import warn_of_rounding
 from hofno.data.values import as_float32
 from hofno.errors import DataError
@@ -119,7 +119,7 @@ def from_trajectories(
     learnt, watched, tested = (_some_of(split, still, part) for split, part in splits)
     assert data.trajectories is not None
     assert data.later is not None
-    frames_of_all, later = _some(data.trajectories, every if order is None else order), _some(data.later, chosen[2])
+    frames_of_all, later = taken(data.trajectories, every if order is None else order), taken(data.later, chosen[2])
     return replace(data, train=learnt, valid=watched, test=tested, trajectories=frames_of_all, later=later)
 
 
@@ -151,12 +151,7 @@ def _checked_fixed(fixed: object, samples: int, grid: Grid) -> np.ndarray:
     return kept
 
 
-def _some(values: Values, rows: slice | Tensor) -> Values:
-    """Some of the samples: of a tensor, by a slice, a view; of an array on disk, nothing is read."""
-    return values[rows] if isinstance(values, Tensor) else values.take(torch.arange(len(values))[rows])
-
-
 def _some_of(split: Split, fixed: Values | None, rows: slice | Tensor) -> Split:
     """Some samples of a split, with fixed fields as the first channels of the inputs."""
-    x, y = _some(split.parts.x, rows), _some(split.parts.y, rows)
-    return Split(x if fixed is None else joined(_some(fixed, rows), x), y)
+    x, y = taken(split.parts.x, rows), taken(split.parts.y, rows)
+    return Split(x if fixed is None else joined(taken(fixed, rows), x), y)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import Field, model_validator
 
-from hofno.errors import DataError, ShapeError, SpecError
+from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points, Surface
 from hofno.problems.axes import first_channels, on_one_grid, warn_of_channels_last
 from hofno.problems.base import InTime, OneSet, Origin, Problem
@@ -244,9 +244,4 @@ class OwnTrajectories(Own, InTime):
 
 def open_array(file: str) -> np.ndarray:
     """An array of the user's own as it lies in its file."""
-    path = Path(file)
-    if not path.is_absolute() and not path.exists():
-        raise DataError(
-            f"{file} is missing; check the path, which is taken from the folder hofno runs in: {Path.cwd()}"
-        )
-    return open_npy(path, kinds="fiub", remedy="write it with numpy.save")
+    return open_npy(Path(file), kinds="fiub", remedy="write it with numpy.save")

@@ -190,7 +190,8 @@ def write_failure(
 def read_failure(path: Path, error: OSError) -> CheckpointError:
     """One line for a read that the system refused."""
     if isinstance(error, FileNotFoundError):
-        return CheckpointError(f"{path} is missing; check the path")
+        start = "" if path.is_absolute() else f", which is taken from the folder hofno runs in: {Path.cwd()}"
+        return CheckpointError(f"{path} is missing; check the path{start}")
     return CheckpointError(f"{path} could not be read: {_reason(error)}; check the path and its permissions")
 
 

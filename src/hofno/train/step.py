@@ -32,7 +32,8 @@ def noisy(model: Callable[..., Tensor], noise: float, fixed: Tensor | None) -> C
 
     def forward(x: Tensor, *places: Tensor) -> Tensor:
         frames = x[:, first:]
-        return model(torch.cat((x[:, :first], frames + noise * torch.randn_like(frames)), 1), *places)
+        frames = frames + noise * torch.randn_like(frames)
+        return model(torch.cat((x[:, :first], frames), 1) if first else frames, *places)
 
     return forward
 
