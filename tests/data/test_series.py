@@ -121,6 +121,7 @@ def test_shuffled_files_stay_where_they_are(
         (FRAMES, {"split": (9, 1, 1)}, "no more than 10"),
         (FRAMES, {"history": 2.0}, r"history counts frames; got 2\.0; give a whole number"),
         (FRAMES, {"horizon": "2"}, "horizon counts frames; got '2'"),
+        (FRAMES, {"history": True}, "history counts frames; got True"),
     ],
 )
 def test_what_does_not_fit_is_refused(frames: Any, settings: dict[str, Any], message: str) -> None:
@@ -146,3 +147,17 @@ def test_a_model_of_ones_own_loop_is_saved_and_evaluated(tmp_path: Path) -> None
 def test_channels_that_come_last_are_told() -> None:
     with pytest.raises(DataError, match="moveaxis"):
         hofno.from_arrays(np.ones((8, 16, 16, 1)), np.ones((8, 16, 16, 1)))
+
+
+def test_numbers_of_numpy_are_saved_as_those_of_python(tmp_path: Path) -> None:
+    """A run that was trained with them could not be saved at its end."""
+    one = np.int64(1)
+    data = hofno.from_trajectories(FRAMES, history=one, start=one, horizon=np.int32(2), seed=np.uint8(3))  # pyright: ignore[reportArgumentType]
+    same = hofno.from_trajectories(FRAMES, history=1, start=1, horizon=2, seed=3)
+    assert torch.equal(data.train.x, same.train.x)
+    model = hofno.HOFNO(one, one, modes=(np.int64(2),) * 2, width=np.int64(4), depth=one)  # pyright: ignore[reportArgumentType]
+    run = hofno.fit(model, data, epochs=1, out=tmp_path / "run", progress=False, device="cpu")
+    assert torch.equal(hofno.load(tmp_path / "run").predict(data.test.x), run.predict(data.test.x))
+    again = hofno.HOFNO(1, 1, modes=(2, 2), width=4, depth=1)
+    found = hofno.fit(again, same, epochs=1, out=tmp_path / "run", resume=True, progress=False, device="cpu")
+    assert torch.equal(found.predict(data.test.x), run.predict(data.test.x))

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from model_cases import (
@@ -36,7 +38,7 @@ from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
 from hofno.models import MODELS
-from hofno.models.registry import arguments_of
+from hofno.models.registry import arguments_of, arguments_of_model
 from reference import relative
 
 
@@ -65,6 +67,20 @@ def test_forward_and_backward_reach_every_parameter(case: Case) -> None:
         assert float(parameter.grad.abs().max()) > 0, parameter_name
     assert x.grad is not None
     assert float(x.grad.abs().min()) > 0
+
+
+@each([*{case.name: case for case in CASES}.values()])
+def test_what_it_was_built_from_is_plain_numbers(case: Case) -> None:
+    """Arguments often come out of an array; what is saved of a model is JSON."""
+
+    def of_numpy(value: Any) -> Any:
+        if isinstance(value, tuple | list):
+            return tuple(map(of_numpy, value))
+        return {int: np.int64, float: np.float32}.get(type(value), type(value))(value) if value is not None else None
+
+    model = MODELS[case.name](**{key: of_numpy(value) for key, value in case.arguments.items()})
+    assert repr(arguments_of_model(model)) == repr(json.loads(json.dumps(arguments_of_model(model))))
+    assert all("np." not in repr(value) for value in arguments_of_model(model).values())
 
 
 @each(CASES)

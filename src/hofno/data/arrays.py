@@ -78,8 +78,9 @@ def from_arrays(
         shared = not ragged and np.ndim(places) < len(whole.parts.y.shape)  # by all samples
         warn_of_rounding([places] if shared else places, "coords", mask=None if shared else there)
     order = torch.arange(len(whole))
+    seed = None if seed is None else check_seed(seed)
     if seed is not None:
-        order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(check_seed(seed)))
+        order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(seed))
     chosen = [whole.take(rows) for rows in order[: sum(counts)].split(counts)]
     if whole.on_disk and fits(sum(split.nbytes for split in chosen)):
         chosen = [split[:] for split in chosen]

@@ -76,12 +76,11 @@ def from_trajectories(
     if not 1 <= whole.ndim - before <= 3:
         expected = "(n, times, fields, *grid)" if fields else "(n, times, *grid)"
         raise DataError(f"frames must be {expected} with one to three grid axes; got shape {whole.shape}")
-    for name, count in (("history", history), ("start", start), ("horizon", horizon)):
-        if count is not None and not isinstance(count, Integral):
-            raise DataError(f"{name} counts frames; got {count!r}; give a whole number")
     samples, times = whole.shape[:2]
-    first = history if start is None else start
-    steps = times - first if horizon is None else horizon
+    history = _frames("history", history)
+    first = history if start is None else _frames("start", start)
+    steps = times - first if horizon is None else _frames("horizon", horizon)
+    seed = None if seed is None else check_seed(seed)
     if not 1 <= history <= first or steps < 1 or first + steps > times:
         raise DataError(
             f"there are {times} frames; got history={history}, start={first}, horizon={steps}; 1 <= history <= start "
@@ -123,13 +122,20 @@ def from_trajectories(
     return replace(data, train=learnt, valid=watched, test=tested, trajectories=frames_of_all, later=later)
 
 
+def _frames(name: str, count: object) -> int:
+    """A number of frames, of Python or NumPy, as one that can be saved."""
+    if not isinstance(count, Integral) or isinstance(count, bool):
+        raise DataError(f"{name} counts frames; got {count!r}; give a whole number")
+    return int(count)
+
+
 def _in_order(
     frames: np.ndarray, fixed: np.ndarray | None, seed: int | None
 ) -> tuple[np.ndarray, np.ndarray | None, Tensor | None]:
     """Trajectories in the order of a seed; where there is no room for that, as they are, and that order."""
     if seed is None:
         return frames, fixed, None
-    order = np.random.default_rng(check_seed(seed)).permutation(len(frames))
+    order = np.random.default_rng(seed).permutation(len(frames))
     if not fits(4 * (frames.size + (0 if fixed is None else fixed.size))):
         return frames, fixed, torch.from_numpy(order)
     return frames[order], None if fixed is None else fixed[order], None

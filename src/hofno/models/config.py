@@ -5,11 +5,16 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
+import numpy as np
+
 
 def config_of(model: type, values: dict[str, Any]) -> dict[str, object]:
-    """The arguments of a model's constructor, of its local names `values`; tuples become lists."""
-    return {name: _plain(values[name]) for name in inspect.signature(model).parameters}
+    """The arguments of a model's constructor, of its local names `values`, as `plain` has them."""
+    return {name: plain(values[name]) for name in inspect.signature(model).parameters}
 
 
-def _plain(value: Any) -> object:
-    return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
+def plain(value: Any) -> object:
+    """A value as JSON has it: tuples become lists, and numbers of NumPy those of Python."""
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

@@ -29,7 +29,7 @@ from hofno.layers.parts import MLP
 from hofno.layers.precision import full_precision
 from hofno.layers.spectral import HigherOrderSpectralConv
 from hofno.models.clouds import check_cloud
-from hofno.models.config import config_of
+from hofno.models.config import config_of, plain
 from hofno.transforms import fourier, points
 
 DECODERS = ("correct", "original")
@@ -119,7 +119,7 @@ class GeoFNO(nn.Module):
         self.modes = check_mode_counts(modes)
         self.grid = tuple(latent_points or (2 * math.ceil(5 * m / 3) for m in self.modes))
         check_modes(self.modes, mode_set, self.grid)
-        self.config = config_of(GeoFNO, locals()) | {"latent_points": list(self.grid)}
+        self.config = config_of(GeoFNO, locals()) | {"latent_points": plain(self.grid)}
         dims = len(self.modes)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.mode_set: ModeSet = mode_set

@@ -16,6 +16,7 @@ from hofno.geometry import Coordinates
 from hofno.layers.fields import at_least
 from hofno.layers.patches import SpectralPatches
 from hofno.layers.ushape import UShape, ladder_widths
+from hofno.models.config import plain
 from hofno.models.unet import UNet
 
 
@@ -53,7 +54,7 @@ class LSM(UNet):
         super().__init__(
             in_channels, out_channels, dims, width=width, levels=levels, norm=norm, coordinates=coordinates
         )
-        self.config |= {"tokens": tokens, "heads": heads, "waves": waves}
+        self.config |= {"tokens": plain(tokens), "heads": plain(heads), "waves": plain(waves)}
         ladder = self.body[1]
         assert isinstance(ladder, UShape)
         ladder.mixers.extend(
