@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hofno.saved import load
     from hofno.surface import Surface
     from hofno.surrogate import Surrogate
-    from hofno.train import Run, combine, fit
+    from hofno.train import Interrupted, Run, combine, fit
 
 __version__ = "0.1.0"
 
@@ -38,6 +38,7 @@ _HOMES = {
     "HOSFNO": "hofno.models",
     "HigherOrderSpectralConv": "hofno.layers",
     "HofnoError": "hofno.errors",
+    "Interrupted": "hofno.train",
     "NORM": "hofno.models",
     "PointHO": "hofno.models",
     "Rollout": "hofno.data",
@@ -71,6 +72,7 @@ __all__ = [
     "GeoFNO",
     "HigherOrderSpectralConv",
     "HofnoError",
+    "Interrupted",
     "PointHO",
     "Rollout",
     "Run",

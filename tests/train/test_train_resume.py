@@ -87,10 +87,33 @@ def test_a_script_that_catches_errors_is_stopped_too(trained: Trained, monkeypat
     assert not isinstance(told.value, Exception), "except Exception would go on"
 
 
-def test_without_a_folder_nothing_is_promised(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
-    stop_after(monkeypatch, 2)
-    with pytest.raises(Interrupted, match="nothing is saved"):
-        trained()
+@pytest.mark.parametrize("part", PARTS)
+def test_what_was_trained_so_far_is_at_hand(
+    trained: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Without a folder all would be lost; with one, that the run is looked at changes nothing about what is saved."""
+    stop_after(monkeypatch, 6)  # two epochs of three
+    with pytest.raises(Interrupted, match=r"nothing is saved: .* run = sys\.last_value\.run") as told:
+        trained(epochs=3, **PARTS[part])
+    run = told.value.run
+    assert run is not None
+    assert run is told.value.run
+    assert [row["epoch"] for row in run.history] == [1]  # the second was not validated any more
+    assert run.surrogate.experience is not None
+    assert len(run.surrogate.experience.errors) > 0
+    assert run.seconds > 0
+    run.save(tmp_path / "so_far")
+    found = load(tmp_path / "so_far").files()
+    assert found["model.safetensors"] == run.surrogate.files()["model.safetensors"]
+    stop_after(monkeypatch, 6)
+    with pytest.raises(Interrupted) as told:
+        trained(out=tmp_path / "run", epochs=3, **PARTS[part])
+    assert told.value.run is not None
+    assert told.value.run.surrogate.files()["model.safetensors"] == found["model.safetensors"]
+    monkeypatch.undo()
+    unbroken = trained(epochs=3, **PARTS[part])
+    resumed = trained(out=tmp_path / "run", resume=True, epochs=3, **PARTS[part])
+    assert resumed.surrogate.files()["model.safetensors"] == unbroken.surrogate.files()["model.safetensors"]
 
 
 def test_a_checkpoint_of_other_settings_is_refused(trained: Trained, tmp_path: Path) -> None:

@@ -2,6 +2,6 @@
 
 from hofno.train.combine import combine
 from hofno.train.fit import fit
-from hofno.train.loop import Run, train
+from hofno.train.loop import Interrupted, Run, train
 
-__all__ = ["Run", "combine", "fit", "train"]
+__all__ = ["Interrupted", "Run", "combine", "fit", "train"]

@@ -79,6 +79,8 @@ def fit(
     In a script that `torchrun` starts in several processes, these train one network together, see
     `hofno.train.ranks`: each calls this with the same data, and the first one shows progress and writes files.
 
+    Ctrl-C ends it after the step with a `hofno.Interrupted`, a `KeyboardInterrupt`, whose `run` is what was trained.
+
     Args:
         model: any module from (b, c, *grid) to (b, c', *grid); at points, from (b, c, N), coords (b, d, N) in units of
             the box around the training points, and where samples are ragged a mask (b, N).

@@ -14,9 +14,10 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,6 @@ from hofno.train.step import Step
 from hofno.train.targets import about_offset, check_targets
 from hofno.train.tasks import check_fit, check_task, inputs_all_alike, normalisers
 from hofno.train.track import JsonLines, Tracker
-
-
-class Interrupted(KeyboardInterrupt):
-    """The run was asked to stop and has saved where it stands; `except Exception` lets it pass, as it does Ctrl-C."""
 
 
 @dataclass(repr=False)
@@ -109,6 +106,20 @@ class Run:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save the trained operator as a folder, see `Surrogate.save` and `hofno.load`."""
         return self.surrogate.save(path, overwrite=overwrite)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The run was asked to stop and has saved where it stands; `except Exception` lets it pass, as it does Ctrl-C."""
+
+    finish: Callable[[], Run] | None = None
+
+    @cached_property
+    def run(self) -> Run | None:
+        """What was trained so far, as if that were all; its errors are measured when it is asked for. None: nothing.
+
+        It shares its weights with the model that was trained.
+        """
+        return None if self.finish is None else self.finish()
 
 
 @dataclass
@@ -190,14 +201,21 @@ def train(
             show.note(f"trained in {final}, used in float32: train.finish=0.1 would end the training in float32 too")
         scale = targets.to(device).shaped(len(data.train.parts.y.shape) - 2)
         step = Step(model, optimisers, state.average, feed.task, scale, spec, ranks)
+
+        def finish() -> Run:
+            _use_chosen_weights(state, spec)
+            surrogate.experience = gain_experience(surrogate, data, selected=spec.select == "best")
+            return Run(surrogate, state.position.history, state.position.seconds)
+
         try:
             _epochs(state, step, feed, surrogate, data, spec, seed, folder, show, rows, stop, label)
+        except Interrupted as stopped:
+            stopped.finish = finish
+            raise
         finally:
             for tracker in rows:
                 tracker.close()
-        _use_chosen_weights(state, spec)
-        surrogate.experience = gain_experience(surrogate, data, selected=spec.select == "best")
-    return Run(surrogate, state.position.history, state.position.seconds)
+        return finish()
 
 
 def _epochs(
@@ -227,7 +245,10 @@ def _epochs(
         at.seconds += time.perf_counter() - clock
         clock = time.perf_counter()
         if folder is None:
-            return "nothing is saved: no folder was given"
+            return (
+                "nothing is saved: no folder was given; what was trained so far is `run` of this exception, in a "
+                "notebook: import sys; run = sys.last_value.run"
+            )
         where = checkpoint.save(state, folder.path / "checkpoints", folder.run_hash, device, ranks)
         started = f", by torchrun in {ranks.count} processes as before" if ranks.count > 1 else ""
         return f"continue with: {folder.again}{started}  (saved {where.name})"
