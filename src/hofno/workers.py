@@ -59,32 +59,53 @@ def share(
             connection.close()  # the worker reads the end of its pipe and leaves
 
     patience = None
+    with _asked_to_stop():
+        try:
+            for number in range(min(workers, len(tasks))):
+                here, there = context.Pipe()
+                process = context.Process(target=_serve, args=(work, there))
+                with _seeing(gpus[number % len(gpus)] if gpus else None):
+                    process.start()
+                processes.append(process)
+                there.close()
+                give_next(here)
+            while busy:
+                for connection in wait(list(busy)):
+                    index = busy.pop(connection)
+                    result = _receive(connection, remedy)
+                    give_next(connection)
+                    done(index, result)
+        except BaseException:
+            patience = GRACE
+            for process in processes:
+                process.terminate()
+            raise
+        finally:
+            for connection in busy:
+                connection.close()
+            for process in processes:
+                process.join(patience)
+                process.kill()  # one that was asked to stop and does not: its last checkpoint serves
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[None]:
+    """SIGTERM is Ctrl-C here, once, so that processes that save are waited for; in the main thread, which gets both."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = threading.Event()
+
+    def ask(number: int, frame: object) -> None:
+        if not asked.is_set():
+            asked.set()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, ask)
     try:
-        for number in range(min(workers, len(tasks))):
-            here, there = context.Pipe()
-            process = context.Process(target=_serve, args=(work, there))
-            with _seeing(gpus[number % len(gpus)] if gpus else None):
-                process.start()
-            processes.append(process)
-            there.close()
-            give_next(here)
-        while busy:
-            for connection in wait(list(busy)):
-                index = busy.pop(connection)
-                result = _receive(connection, remedy)
-                give_next(connection)
-                done(index, result)
-    except BaseException:
-        patience = GRACE
-        for process in processes:
-            process.terminate()
-        raise
+        yield
     finally:
-        for connection in busy:
-            connection.close()
-        for process in processes:
-            process.join(patience)
-            process.kill()  # one that was asked to stop and does not: its last checkpoint serves
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -151,11 +151,12 @@ def study_in_training(program: Callable[..., subprocess.Popen[str]], folder: Pat
     return child
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_workers_that_are_interrupted_tell_how_to_go_on(
-    program: Callable[..., subprocess.Popen[str]], folder: Path
+    program: Callable[..., subprocess.Popen[str]], folder: Path, number: signal.Signals
 ) -> None:
     child = study_in_training(program, folder)
-    child.send_signal(signal.SIGINT)
+    child.send_signal(number)
     _, errors = child.communicate(timeout=60)
     assert child.returncode == 130
     told = "interrupted; finished runs and checkpoints are kept: give the same hofno run again to go on with the study"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -102,6 +103,9 @@ def test_what_was_trained_so_far_is_at_hand(
     assert run.surrogate.experience is not None
     assert len(run.surrogate.experience.errors) > 0
     assert run.seconds > 0
+    told_elsewhere = pickle.loads(pickle.dumps(told.value))
+    assert str(told_elsewhere) == str(told.value)
+    assert told_elsewhere.run is None
     run.save(tmp_path / "so_far")
     found = load(tmp_path / "so_far").files()
     assert found["model.safetensors"] == run.surrogate.files()["model.safetensors"]

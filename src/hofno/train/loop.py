@@ -121,6 +121,10 @@ class Interrupted(KeyboardInterrupt):
         """
         return None if self.finish is None else self.finish()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process is told of it alone: what was trained stays where it is."""
+        return type(self), self.args
+
 
 @dataclass
 class Folder:
