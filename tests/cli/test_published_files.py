@@ -233,6 +233,8 @@ def test_heads_of_steady_problems(tmp_path: Path) -> None:
         assert list(found) == published_files(name, tmp_path)
         with pytest.raises(HofnoError, match="for train; got train=1001"):
             look(problem(name, {"files": str(tmp_path), "train": 1001}))
+        with pytest.raises(DataError, match=f"{files[0]} is a file, and {files[0]} is looked for in it; give"):
+            look(problem(name, {"files": str(tmp_path / files[0])}))
         (tmp_path / files[1]).unlink()
         with pytest.raises(DataError, match="is missing; check the path"):
             look(problem(name, {"files": str(tmp_path)}))

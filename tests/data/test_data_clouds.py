@@ -110,6 +110,7 @@ def test_meshes_are_told_apart() -> None:
         (lambda x, y, c: {"x": x, "y": y, "mask": np.ones((10, 7))}, "a mask is for data with coords"),
         (lambda x, y, c: {"x": x, "y": y, "coords": c, "mask": np.ones((10, 6))}, "the mask must be boolean"),
         (lambda x, y, c: {"x": x, "y": y, "coords": c, "mask": np.zeros((10, 7))}, "without a single point"),
+        (lambda x, y, c: {"x": x, "y": y, "coords": c, "mask": np.full((10, 7), np.nan)}, "the mask holds NaN"),
         (lambda x, y, c: {"x": x, "y": y, "coords": np.full_like(c, np.inf)}, "coords holds 140 values"),
         (lambda x, y, c: {"x": x, "y": y, "coords": np.stack((c[:, 0], 0 * c[:, 0]), 1)}, "coordinate 1 is 0 at every"),
         (lambda x, y, c: {"x": x, "y": y, "coords": list(c)}, "and so must y be"),
@@ -128,6 +129,8 @@ def test_lists_that_do_not_fit() -> None:
         from_arrays(x, y[:-1], coords)
     with pytest.raises(DataError, match="sample 1 has 4 points in coords and 3 in x"):
         from_arrays([x[0], x[1][:, 1:], *x[2:]], y, coords)
+    with pytest.raises(DataError, match="sample 2 has no points; leave it out"):
+        from_arrays(*([*part[:2], part[2][:, :0], part[3]] for part in (x, y, coords)))
     with pytest.raises(DataError, match=r"y\[2\] has 2 rows and y\[0\] has 1"):
         from_arrays(x, [*y[:2], np.ones((2, 5)), y[3]], coords)
     with pytest.raises(DataError, match="leave the mask out"):

@@ -168,7 +168,8 @@ class TestGenerate:
             **{"train": 3, "valid": 1, "test": 2, "seed": 0},
             **{"draws": "own", "strain": "linear"},
         }
-        for change in ({"train": 0}, {"seed": -1}, {"draws": "julia"}, {"strain": "plastic"}, {"nu": 0.3}):
+        wrong = ({"train": 0}, {"seed": -1}, {"seed": 2**32}, {"draws": "julia"}, {"strain": "plastic"}, {"nu": 0.3})
+        for change in wrong:
             with pytest.raises(ValidationError):
                 small(**change)
         for change, message in (

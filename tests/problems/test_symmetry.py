@@ -107,7 +107,7 @@ def test_a_grid_that_points_leave_is_refused(symmetry: Symmetry, shape: tuple[in
         (lambda: Motion(inputs=(1, -1)), r"inputs is Channels\(signs"),  # pyright: ignore[reportArgumentType]
         (lambda: Symmetry(motions=Motion()), "has motions"),  # pyright: ignore[reportArgumentType]
         (lambda: mirror(), "give the axis"),
-        (lambda: mirror(2), "axes 0 to 1; got axis=2"),
+        (lambda: mirror(2), r"axes 0 to 1; got axis=2; .* mirror\(axis, axes=3\)"),
     ],
 )
 def test_what_is_no_motion(make: Callable[[], object], message: str) -> None:

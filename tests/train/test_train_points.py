@@ -244,8 +244,10 @@ class TestPredict:
         np.testing.assert_array_equal(again.predict(x, coords[0])[0], found[0])
         with pytest.raises(ShapeError, match="on the grid of x"):
             again.predict(x, coords[..., 1:])
-        with pytest.raises(SpecError, match="leave coords and mask out"):
+        with pytest.raises(SpecError, match="trained on a mesh; leave the mask out"):
             again.predict(x, coords, mask=np.ones((10, 8)))
+        with pytest.raises(ShapeError, match=r"\(10, 5, 8, 9\); the last channels are coords: leave these out where x"):
+            again.predict(np.concatenate((x, coords), 1), coords)
 
 
 def test_models_and_settings_of_grids_are_refused() -> None:

@@ -51,10 +51,12 @@ def pad_samples(parts: dict[str, object], convert: Convert) -> tuple[dict[str, T
         if len(values) != len(counts):
             raise DataError(f"coords has {len(counts)} samples and {name} has {len(values)}; give one for each")
         for index, (sample, count) in enumerate(zip(values, counts, strict=True)):
-            if sample.shape[1] != count or count == 0:
+            if count == 0:
+                raise DataError(f"sample {index} has no points; leave it out")
+            if sample.shape[1] != count:
                 raise DataError(
                     f"sample {index} has {count} points in coords and {sample.shape[1]} in {name}; it needs as many "
-                    "in all, and at least one"
+                    "in all"
                 )
             if sample.shape[0] != values[0].shape[0]:
                 raise DataError(

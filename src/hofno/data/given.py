@@ -53,7 +53,8 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
     if isinstance(grid, Points):
         return _at_points(x, coords, mask, grid, channels)
     if mask is not None or (coords is not None and not isinstance(grid, Mesh)):
-        raise SpecError(f"the model was trained on a {kind_of(grid)}; leave coords and mask out")
+        left = "the mask" if isinstance(grid, Mesh) else "coords and mask"
+        raise SpecError(f"the model was trained on a {kind_of(grid)}; leave {left} out")
     axes = len(grid.shape)
     values = as_float32(x, "x") if coords is None else _with_coords(x, coords, axes)
     by_field = _is_by_field(values, axes, rollout)
@@ -68,6 +69,8 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
         where = ""
         if isinstance(grid, Mesh) and coords is None:
             where = "; places on a mesh are channels, the last ones: give coords=.., or an x that holds them"
+        elif x is not None and coords is not None and batch.ndim == axes + 2:
+            where = "; the last channels are coords: leave these out where x holds the places already"
         elif rollout is not None and rollout.fixed and fixed is None:
             where = f"; the first {rollout.fixed} are fixed fields: give fixed=.., or an x that holds them"
         elif rollout is not None and not by_field and batch.ndim == axes + 2 and batch.shape[1] > channels:

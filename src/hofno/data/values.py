@@ -80,4 +80,7 @@ def as_values(values: object, name: str, *, masked: bool = False) -> Values:
 
 def as_mask(values: object) -> Tensor:
     """Which points are there, from numbers of any kind: those that are not 0."""
-    return as_float32(values, "mask") != 0
+    made = as_float32(values, "mask")
+    if bool(made.isnan().any()):
+        raise DataError("the mask holds NaN, which says neither yes nor no; give true or false for each point")
+    return made != 0

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Points
-from hofno.problems.base import Arrays, Progress, Published, ignore_progress
+from hofno.problems.base import SEEDS, Arrays, Progress, Published, ignore_progress
 from hofno.problems.dsfmt import julia_normals
 from hofno.problems.npyfile import open_npy
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -119,7 +119,7 @@ class Elasticity(Published):
     card: ClassVar[str] = CARD
     of_solver: ClassVar[tuple[str, ...]] = ("draws", "strain", "seed")
 
-    seed: int = Field(0, ge=0, description="seed of the voids (draws='own')")
+    seed: int = Field(0, ge=0, lt=SEEDS, description="seed of the voids (draws='own'), below 2^32")
     draws: Literal["own", "published"] = Field(
         "own", description="random voids of our own, or those of the published set"
     )

@@ -308,7 +308,10 @@ def mirror(
         return Symmetry(motions=(Motion(), Motion(inputs=inputs, targets=targets, coords=coords)))
     axis, axes = _numbers((axis, axes), _whole, "axis with axes", "0 with 2")
     if not 0 <= axis < axes:
-        raise SpecError(f"a grid of {axes} axes has axes 0 to {axes - 1}; got axis={axis}")
+        raise SpecError(
+            f"a grid of {axes} axes has axes 0 to {axes - 1}; got axis={axis}; give one of these, and how many there "
+            f"are: mirror(axis, axes={max(3, axes)})"
+        )
     image = Motion(
         matrix=tuple(tuple((-1 if i == axis else 1) * (i == j) for j in range(axes)) for i in range(axes)),
         shift=tuple(Fraction(i == axis) for i in range(axes)),

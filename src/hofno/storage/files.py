@@ -192,6 +192,8 @@ def read_failure(path: Path, error: OSError) -> CheckpointError:
     if isinstance(error, FileNotFoundError):
         start = "" if path.is_absolute() else f", which is taken from the folder hofno runs in: {Path.cwd()}"
         return CheckpointError(f"{path} is missing; check the path{start}")
+    if isinstance(error, NotADirectoryError) and path.parent.is_file():
+        return CheckpointError(f"{path.parent} is a file, and {path.name} is looked for in it; give the folder of it")
     return CheckpointError(f"{path} could not be read: {_reason(error)}; check the path and its permissions")
 
 
