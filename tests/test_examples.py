@@ -83,6 +83,12 @@ def test_other_grids() -> None:
     assert errors[85] < 1.3 * errors[43]
 
 
+def test_few_samples() -> None:
+    before, further, anew = example("few_samples").main(cheap=200, dear=10, epochs=12).values()
+    assert further < 0.8 * before
+    assert further < 0.95 * anew
+
+
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
 def test_every_example_is_tried_and_says_how_to_run_it(file: Path) -> None:
     text = file.read_text(encoding="utf-8")

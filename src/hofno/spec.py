@@ -118,6 +118,9 @@ class TrainSpec(Section):
         description="deviation of the noise added to standardised inputs, but for fixed fields of trajectories",
     )
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
+    start: str = Field(
+        "", description="folder of a trained operator to begin with: its weights and statistics in place of new ones"
+    )
 
 
 class Variant(Section):

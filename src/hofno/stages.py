@@ -14,11 +14,10 @@ A run folder:
 
 from __future__ import annotations
 
-import json
 import tomllib
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,6 +62,7 @@ from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
 from hofno.train.same_data import describe_data, remember_data
 from hofno.train.show import Show
+from hofno.train.start import check_start, note_of, opened, refuse_known_samples
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
 from hofno.train.track import Tracker, make_trackers
@@ -86,11 +86,14 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     arguments = check_arguments(spec.model.name, arguments)
     check_axes(arguments, geometry.dim if isinstance(geometry, Points) else len(geometry.shape))
     with torch.device("meta"):  # shapes alone: what cannot be built or called fails here, however large it is
-        build(spec.model.name, arguments)
+        whole = build(spec.model.name, arguments)
         single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})
     check_nodes(single, geometry)
     place(single, geometry, filled=False)
     check_optimiser(single, spec.train.optimiser)
+    if learns and (start := opened(train)) is not None:
+        check_start(start, train, whole, made.channels, geometry, made.rollout)
+        refuse_known_samples(start, train, made)
     given = [torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)]
     with torch.no_grad():
         single.eval()(*given)
@@ -231,13 +234,14 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
     device = find_device(spec.device)
     ranks = join(device)
     contents = None if data.origin == "generated" else describe_data(data)  # another device may round those otherwise
+    start = opened(spec.train)
 
     def begin() -> list[Tracker]:
         held.enter_context(storage.RunLock(path))
         if not resume:
             start_folder(spec, path)
-        if contents is not None:
-            remember_data(contents, path)
+        if noted := (contents or {}) | note_of(start):
+            remember_data(noted, path)
         return make_trackers(track, path, spec.name, spec.plain())
 
     with ExitStack() as held:
@@ -255,6 +259,7 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
             trackers=rows,
             label=name,
             contents=contents,
+            start=start,
         )
         run.surrogate.stamp |= {"spec_hash": spec.run_hash, "seed": spec.seed}
         if ranks.first:
@@ -271,7 +276,7 @@ def evaluate_run(
     steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
     scales = ByScale(power_kinds(surrogate.grid)) if steady else None
     scores = score(surrogate, data.test, scales=scales)
-    history = read_history(path)
+    history = storage.read_history(path)
     metrics, more = scores.means(), {}
     if scales is not None:
         metrics, more = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
@@ -387,13 +392,3 @@ def _warn_of_other_periods(surrogate: Surrogate, resolutions: Sequence[int]) -> 
             "there; train with model.padded_by='length', and a domain_padding of which all grids hold whole intervals",
             stacklevel=3,
         )
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """The rows of `metrics.jsonl`; an unfinished last line is passed over."""
-    rows: list[dict[str, Any]] = []
-    file = path / "metrics.jsonl"
-    with suppress(json.JSONDecodeError):
-        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
-            rows.append(json.loads(line))
-    return rows

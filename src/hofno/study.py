@@ -39,6 +39,7 @@ from hofno.stages import (
 from hofno.storage.runs import is_finished
 from hofno.study_results import SCHEMA, check_results
 from hofno.train.show import Show, Silent, showing
+from hofno.train.start import note_of, opened
 from hofno.train.state import device_name
 from hofno.versions import versions
 from hofno.workers import share
@@ -323,6 +324,21 @@ def refuse_changed_files(out: Path, spec: Spec) -> None:
             raise DataError(
                 f"{', '.join(changed)} changed since {file.parent} was trained, and runs on other data make no study; "
                 "put the files back, or choose another --out"
+            )
+    refuse_changed_start(out, spec)
+
+
+def refuse_changed_start(out: Path, spec: Spec) -> None:
+    """Refuse to go on with a study whose operator to start with is another one than its runs started with."""
+    settings = {member.train.start: member.train for member, _ in spec.members() if member.train.start}
+    now = {path: note_of(opened(train)) for path, train in settings.items()}
+    for file in sorted(out.glob("runs/*/model.json")) if now else ():
+        path = read_spec(file.parent).train.start
+        before = storage.read_json(file).get("stamp", {}).get("start", {}).get("digest")
+        if path in now and now[path] != {"start": before}:
+            raise DataError(
+                f"{path} is another operator than {file.parent} was started with, and such runs make no study; put it "
+                "back, or choose another --out"
             )
 
 

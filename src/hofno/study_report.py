@@ -33,7 +33,7 @@ from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
 from hofno.saved import load
 from hofno.spec import Spec
-from hofno.stages import make_data, read_history
+from hofno.stages import make_data
 from hofno.storage.files import is_temporary
 from hofno.study import member_folder, name_of
 
@@ -214,7 +214,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     page.section("Training")
     if note := _shown_here([member for member, _ in few.values()], len(shown), runs):
         page.text(note)
-    histories = {label: read_history(folder) for label, (_, folder) in few.items()}
+    histories = {label: storage.read_history(folder) for label, (_, folder) in few.items()}
     validated = any("valid_rel_l2" in row for history in histories.values() for row in history)
     caption = f"Training loss {'and validation error ' * validated}by epoch."
     page.figure(figures.learning_curves(histories), caption)

@@ -144,6 +144,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
         *_files(made, spec),
         *([["rollout", _rollout(made.rollout, spec)]] if made.rollout is not None else []),
         ["model", f"{spec.model.name}: {arguments or 'all arguments have their defaults'}"],
+        *([["start", f"weights and statistics of the operator in {spec.train.start}"]] if spec.train.start else []),
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
         ["training", _training(spec, cost.batches, cost.steps, epoch_of(made, spec.train).items)],
         ["arithmetic", f"about {_flop(cost.step_flops)} in a step, {_flop(cost.flops)} in all"],

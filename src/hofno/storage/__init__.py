@@ -22,6 +22,7 @@ from hofno.storage.folder import (
     verify_folder,
 )
 from hofno.storage.lock import InUseError, RunLock
+from hofno.storage.runs import read_history
 from hofno.storage.tensors import read_tensors, tensor_bytes
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "left_by_interrupted_save",
     "newest_checkpoint",
     "prune_checkpoints",
+    "read_history",
     "read_json",
     "read_manifest",
     "read_tensors",

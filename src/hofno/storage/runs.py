@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 RUNS_TOLD = 6
 """Runs of a study that are named where one of them is to be chosen, at most."""
@@ -46,3 +49,13 @@ def runs_of_study(path: Path) -> list[Path]:
 
 def is_finished(path: Path) -> bool:
     return (path / "model.safetensors").exists() and (path / "manifest.json").exists()
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """The rows of a run's `metrics.jsonl`; an unfinished last line is passed over."""
+    rows: list[dict[str, Any]] = []
+    file = path / "metrics.jsonl"
+    with suppress(json.JSONDecodeError):
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            rows.append(json.loads(line))
+    return rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,10 +17,12 @@ from hofno.data.device import find_device
 from hofno.errors import CheckpointError, SpecError
 from hofno.models.registry import MODELS
 from hofno.spec import TrainSpec, check_seed, fingerprint
+from hofno.surrogate import Surrogate, surrogate_of
 from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join
 from hofno.train.same_data import describe_data, remember_data
 from hofno.train.show import choose_show
+from hofno.train.start import note_of, opened, problem_of_data, refuse_known_samples
 from hofno.train.track import Tracker, check_trackers, make_trackers
 
 SETTINGS = "settings.json"
@@ -63,7 +66,7 @@ def remember_settings(settled: dict[str, Any], seed: int, model: nn.Module, fold
 
 
 def fit(
-    model: nn.Module,
+    model: nn.Module | Surrogate | Run,
     data: Dataset,
     *,
     seed: int = 0,
@@ -83,7 +86,9 @@ def fit(
 
     Args:
         model: any module from (b, c, *grid) to (b, c', *grid); at points, from (b, c, N), coords (b, d, N) in units of
-            the box around the training points, and where samples are ragged a mask (b, N).
+            the box around the training points, and where samples are ragged a mask (b, N). A trained operator, what
+            `hofno.load` or this returns, is started with: a copy of its network is trained further, with its
+            statistics of inputs and targets in place of those of the data.
         data: from `hofno.generate` or `hofno.from_arrays`.
         seed: seed of the data order and of stochastic depth. The weights are the model's own.
         device: "auto", "cpu" or "cuda".
@@ -98,15 +103,17 @@ def fit(
     _check_arguments(model, data)
     seed = check_seed(seed)
     spec = train_spec(settings)
+    model, start = _begin(model, data, spec)
     place = find_device(device)
     trackers = (track,) if isinstance(track, str) else tuple(track)
     check_trackers(trackers, None if out is None else Path(out))
     if out is None:
         if resume:
             raise SpecError("resume=True needs the run folder: give out=...")
-        return train(model, data, spec, seed=seed, device=place, show=choose_show(progress))
+        return train(model, data, spec, seed=seed, device=place, show=choose_show(progress), start=start)
     path = Path(out)
     settled = spec.model_dump(mode="json", exclude_defaults=True)  # a setting added later changes no hash
+    settled |= note_of(start)  # what it is, wherever it lies
     config = getattr(model, "config", None)
     run_hash = fingerprint([settled, seed, repr(config if isinstance(config, dict) else type(model))])
     folder = Folder(path, run_hash, resume, "the same hofno.fit call with resume=True")
@@ -133,16 +140,38 @@ def fit(
     with ExitStack() as held:
         rows = ranks.by_first(begin)
         run = train(
-            model, data, spec, seed=seed, device=place, folder=folder, show=show, trackers=rows, contents=contents
+            model,
+            data,
+            spec,
+            seed=seed,
+            device=place,
+            folder=folder,
+            show=show,
+            trackers=rows,
+            contents=contents,
+            start=start,
         )
         if can_load and ranks.first:
             storage.update_folder(path, run.surrogate.files(), {"kind": "model"})
     return run
 
 
-def _check_arguments(model: object, data: object) -> None:
-    """Refuse what is no module or no dataset, and say what is wanted."""
+def _begin(model: nn.Module | Surrogate | Run, data: Dataset, spec: TrainSpec) -> tuple[nn.Module, Surrogate | None]:
+    """The network to train, and the operator it starts with if there is one."""
+    start = opened(spec)
     if not isinstance(model, nn.Module):
+        if start is not None:
+            raise SpecError("an operator to start with is given, and another one by start=...; leave one of them out")
+        start = surrogate_of(model, "fit")
+        model = copy.deepcopy(start.model)
+    if start is not None and (made := problem_of_data(data.stamp)) is not None:
+        refuse_known_samples(start, spec, made)
+    return model, start
+
+
+def _check_arguments(model: object, data: object) -> None:
+    """Refuse what is no module or operator or no dataset, and say what is wanted."""
+    if not isinstance(model, nn.Module | Surrogate | Run):
         raise SpecError(f"fit trains a torch module, such as hofno.HOFNO(..); got {type(model).__name__}; give one")
     if not isinstance(data, Dataset):
         raise SpecError(

@@ -41,6 +41,7 @@ from hofno.train.ranks import Ranks, join
 from hofno.train.same_data import describe_data, stamp_of_data
 from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
+from hofno.train.start import check_start, placed, stamp_of_start, statistics_of, unlike_training
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
 from hofno.train.targets import about_offset, check_targets
@@ -148,10 +149,12 @@ def train(
     trackers: list[Tracker] | None = None,
     label: str = "train",
     contents: dict[str, str] | None = None,
+    start: Surrogate | None = None,
 ) -> Run:
     """Train `model` in place and return it with its normalisers and history.
 
-    `contents` is what `describe_data` tells of the data, where it was asked already.
+    `contents` is what `describe_data` tells of the data, where it was asked already. With a `start` the model gets the
+    weights and statistics of that operator.
     """
     ranks = join(device)
     device = ranks.place(device)
@@ -162,14 +165,20 @@ def train(
                 refuse_not_finite(part, f"{name}.{key}")
     check_task(data, spec)
     about_targets = check_targets(data, spec)
+    if start is not None:
+        data = placed(data, start)
+        check_start(start, spec, model, (data.in_channels, data.out_channels), data.grid, data.rollout)
     model.to(device).train()
-    inputs, targets = normalisers(data, spec)
+    inputs, targets = normalisers(data, spec) if start is None else statistics_of(start)
     symmetry = data.symmetry if spec.symmetric else None
     normalised = (inputs.to(device), targets.to(device))
     contents = describe_data(data) if contents is None and ranks.count > 1 else contents
-    surrogate = Surrogate(model, *normalised, data.grid, stamp_of_data(data, contents), data.rollout, symmetry)
+    stamp = stamp_of_data(data, contents) | stamp_of_start(start)
+    surrogate = Surrogate(model, *normalised, data.grid, stamp, data.rollout, symmetry)
     with _random(ranks.seed(seed), device), _requests_to_stop() as stop, showing(show):
         place(model, data.grid)
+        if start is not None:
+            model.load_state_dict(start.model.state_dict())
         if ranks.count > 1:
             ranks.check_alike("data, settings or models", f"{seed} {spec!r} {contents} {_described(model)}")
             ranks.same_weights(model)
@@ -195,7 +204,9 @@ def train(
             show.note(about_targets)
         if (about := about_offset(targets)) is not None:
             show.note(about)
-        if inputs_all_alike(data, spec):
+        if start is not None and (about := unlike_training(start, data)) is not None:
+            show.note(about)
+        if start is None and inputs_all_alike(data, spec):
             show.note(
                 "the inputs of different samples are nearly the same once standardised by channel; "
                 "train.normaliser=pixel shows the network what differs"
