@@ -18,7 +18,6 @@ import tomllib
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +32,8 @@ from hofno.data.stamps import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
 from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
-from hofno.evaluation.rollout import score_rollout
-from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
-from hofno.evaluation.score import Scores, kept_bound, score
-from hofno.evaluation.spectrum import power_kinds
-from hofno.evaluation.spread import known_spreads
+from hofno.evaluation.score import Scores
+from hofno.evaluation.whole import Measured, measure_test
 from hofno.geometry import Grid, Points, Surface
 from hofno.models.registry import (
     build,
@@ -273,23 +269,12 @@ def evaluate_run(
     """Score a finished run on its test split and write `evaluation.json`, unless its files are others by now."""
     surrogate = surrogate or load(path, spec.device)
     is_changed = warn_of_changed_files(surrogate, data.stamp)
-    steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
-    scales = ByScale(power_kinds(surrogate.grid)) if steady else None
-    scores = score(surrogate, data.test, scales=scales)
+    found = measure(spec, data, surrogate)
     history = storage.read_history(path)
-    metrics, more = scores.means(), {}
-    if scales is not None:
-        metrics, more = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
-    if surrogate.symmetry is not None:
-        metrics["rel_l2_one_view"] = score(replace(surrogate, symmetry=None), data.test).means()["rel_l2"]
-    if data.rollout is not None:
-        vorticity = problem_class(spec.data.problem).vorticity
-        rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)
-        metrics, more = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
     record = {
         "label": spec.label or spec.name,
         "seed": spec.seed,
-        "metrics": metrics,
+        "metrics": found.metrics,
         "parameters": parameter_counts(surrogate.model),
         "seconds": history[-1]["seconds"] if history else None,
         "epochs": spec.train.epochs,
@@ -297,13 +282,18 @@ def evaluate_run(
         "spec_hash": spec.run_hash,
         "device": device_name(find_device(spec.device)),
         "versions": versions(),
-        **more,
-        **({"bound": bound} if (bound := kept_bound(surrogate, scores, known_spreads(surrogate, data.test))) else {}),
+        **found.curves,
+        **({"bound": found.bound} if found.bound else {}),
     }
-    per_sample = {"rel_l2": scores.rel_l2.tolist(), "mse": scores.mse.tolist()}
+    per_sample = {"rel_l2": found.scores.rel_l2.tolist(), "mse": found.scores.mse.tolist()}
     if not is_changed:
         storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
-    return record, scores
+    return record, found.scores
+
+
+def measure(spec: Spec, data: Dataset, surrogate: Surrogate) -> Measured:
+    """What is measured of an operator on the test split of a spec's data; nothing is written."""
+    return measure_test(surrogate, data, vorticity=problem_class(spec.data.problem).vorticity)
 
 
 def warn_of_changed_files(surrogate: Surrogate, now: dict[str, Any]) -> bool:

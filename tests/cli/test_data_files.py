@@ -162,6 +162,23 @@ def test_samples_that_the_run_knows_are_not_offered(arrays: Path, hofno: Hofno) 
     assert "it is one of 6 frames together, and these are 3" in " ".join(told.split())
 
 
+def test_other_data_are_measured_as_those_of_the_run(arrays: Path, hofno: Hofno) -> None:
+    """Of other frames, errors of single steps and by scale were not told."""
+    for data, key in (
+        ('problem = "trajectories"\nframes = "frames.npy"\nhistory = 2', "data.start=2"),
+        ('problem = "arrays"\nx = "x.npy"\ny = "y.npy"', "data.test=3"),
+    ):
+        (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+        run = f"run {key}"
+        assert hofno("train", "own.toml", "--out", run).exit_code == 0
+        own, other = (hofno("evaluate", run, *more).stdout for more in ((), ("--set", key)))  # what it is by itself
+        rows = [[line for line in told.splitlines() if "│" in line] for told in (own, other)]
+        assert rows[0] == rows[1]
+        assert any("one_step_rel_l2" in line for line in rows[0]) == ("frames" in data)
+        assert any("rel_l2_low" in line for line in rows[0])
+        assert "other data than the run's own: nothing is written" in other
+
+
 def test_paths_are_taken_from_where_hofno_runs(arrays: Path, refused: Refused) -> None:
     (arrays / "apart").mkdir()
     (arrays / "x.npy").rename(arrays / "apart" / "x.npy")

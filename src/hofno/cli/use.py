@@ -54,8 +54,6 @@ def evaluate(
     from hofno.cli.expect import beside_the_bound, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_unseen_motions
     from hofno.data.stamps import changed_files
-    from hofno.evaluation.score import kept_bound, score
-    from hofno.evaluation.spread import known_spreads
     from hofno.saved import load
     from hofno.train.show import choose_show
 
@@ -86,9 +84,9 @@ def evaluate(
         if changed_files(surrogate.stamp.get("data"), data.stamp):
             note = "other files than the run was trained on: nothing is written"
     else:
-        scores = score(surrogate, data.test)
+        found = stages.measure(changed, data, surrogate)
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
-        means, bound = scores.means(), kept_bound(surrogate, scores, known_spreads(surrogate, data.test))
+        scores, means, bound = found.scores, found.metrics, found.bound
         note = f"other {other} than the run's own: nothing is written"
         note += _more_of_files(changed) if other == "data" and not same_set else ""
     rows = []

@@ -1,0 +1,44 @@
+"""All that is measured of an operator on the test split of a dataset, its own or another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hofno.data.dataset import Dataset
+from hofno.evaluation.rollout import score_rollout
+from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
+from hofno.evaluation.score import Scores, kept_bound, score
+from hofno.evaluation.spectrum import power_kinds
+from hofno.evaluation.spread import known_spreads
+from hofno.geometry import Points, Surface
+from hofno.surrogate import Surrogate
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Errors of every sample, their means, and what has no single value."""
+
+    scores: Scores
+    metrics: dict[str, float]
+    curves: dict[str, Any]  # errors by frame and spectra, as plain values
+    bound: dict[str, Any]  # see `kept_bound`
+
+
+def measure_test(surrogate: Surrogate, data: Dataset, *, vorticity: bool = False) -> Measured:
+    """Errors, on grids those by scale, and in time those of single steps, of each frame and past the horizon.
+
+    `vorticity`: frames are vorticity in the plane, so that they have an energy spectrum too.
+    """
+    steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
+    scales = ByScale(power_kinds(surrogate.grid)) if steady else None
+    scores = score(surrogate, data.test, scales=scales)
+    metrics, curves = scores.means(), {}
+    if scales is not None:
+        metrics, curves = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
+    if surrogate.symmetry is not None:
+        metrics["rel_l2_one_view"] = score(replace(surrogate, symmetry=None), data.test).means()["rel_l2"]
+    if data.rollout is not None:
+        rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)
+        metrics, curves = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
+    return Measured(scores, metrics, curves, kept_bound(surrogate, scores, known_spreads(surrogate, data.test)))
