@@ -37,7 +37,7 @@ from hofno.stages import (
     train_run,
 )
 from hofno.storage.runs import is_finished
-from hofno.study_results import SCHEMA, check_results
+from hofno.study_results import SCHEMA, check_results, owned
 from hofno.train.show import Show, Silent, showing
 from hofno.train.start import note_of, opened
 from hofno.train.state import device_name
@@ -171,15 +171,20 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1, only: Sequenc
     members = checked_members(spec)
     chosen = chosen_members(spec, only)
     begun = time.perf_counter()
-    earlier = diverged_earlier(out)
-    outcomes = [read_member(member, out) or earlier.get(member.run_hash) for member, _ in members]
+    own: dict[str, Outcome] = {}
 
-    def results() -> dict[str, Any]:
-        return gather(spec, outcomes, time.perf_counter() - begun)
+    def write() -> dict[str, Any]:
+        """What is known at this moment: other processes may run other members, or evaluate them on other grids."""
+        with owned(out / "results.json"):
+            known = {**diverged_earlier(out), **own}
+            outcomes = [read_member(member, out) or known.get(member.run_hash) for member, _ in members]
+            found = gather(spec, outcomes, time.perf_counter() - begun)
+            storage.write_json(out / "results.json", found)
+        return found
 
     def keep(index: int, outcome: Outcome) -> str:
-        outcomes[index] = outcome
-        storage.write_json(out / "results.json", results())
+        own[members[index][0].run_hash] = outcome
+        write()
         return outcome if isinstance(outcome, str) else f"test rel_l2 {outcome['metrics']['rel_l2']:.4g}"
 
     if workers <= 1:
@@ -191,8 +196,7 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1, only: Sequenc
         for member in {members[index][0].data_hash: members[index][0] for index in chosen}.values():
             make_data(member)
         _run_in_processes(spec, members, chosen, out, show, workers, keep)
-    storage.write_json(out / "results.json", found := results())
-    return found
+    return write()
 
 
 def _run_in_processes(

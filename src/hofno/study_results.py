@@ -93,19 +93,19 @@ def _of_one_cell(runs: list[dict[str, Any]]) -> str:
 
 def check_mergeable(path: Path, nothing_yet: dict[str, Any]) -> None:
     """Fail early: `nothing_yet`, the results of a study before its first run, can be merged into a file and written."""
-    with _owned(path):
+    with owned(path):
         if path.exists():
             merge_results(storage.read_json(path), nothing_yet, str(path))
 
 
 def merge_into(path: Path, new: dict[str, Any]) -> None:
     """Merge results into a file as it is at this moment; processes that do so at once take turns."""
-    with _owned(path):
+    with owned(path):
         storage.write_json(path, merge_results(storage.read_json(path), new, str(path)) if path.exists() else new)
 
 
-def _owned(path: Path) -> storage.RunLock:
-    """The lock of one file."""
+def owned(path: Path) -> storage.RunLock:
+    """The lock of one results file, for those who read it and write it again; others are waited for."""
     return storage.RunLock(path.parent, f".{path.name}.lock", PATIENCE)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hofno import spec as specs
 from hofno import stages, storage, study, study_results
+from hofno.cli import resolutions
 from hofno.errors import CheckpointError, DivergedError, SpecError
 from hofno.spec import Spec
 from hofno.train.show import Silent
@@ -31,6 +32,7 @@ def results(*runs: tuple[str, int, float], **changes: Any) -> dict[str, Any]:
 
 
 MERGES = 5
+WIDTHS = {"first": 5, "second": 6, "third": 7}
 
 
 def merge_some(file: Path, name: str) -> None:
@@ -209,6 +211,44 @@ class TestMembers:
         assert ran("FNO, seed 1") == [("FNO", 1)]
         assert ran("HO-FNO, seed 0", "FNO") == [("HO-FNO", 0), ("FNO", 0), ("FNO", 1)]
         assert ran() == [("HO-FNO", 0), ("HO-FNO", 1), ("FNO", 0), ("FNO", 1)]
+
+    def test_parts_that_are_run_at_once(self, tiny: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What others have done since a process began, runs, divergence and errors on other grids, is not lost."""
+        values = {**tiny.plain(), "compare": [{"label": name, "set": {"model.width": w}} for name, w in WIDTHS.items()]}
+        whole, out, try_member = specs.parse(values), folder / "out", study.try_member
+
+        def meanwhile(member: Spec, *rest: Any) -> Any:
+            if member.label == "third":
+                return "the loss turned nan"
+            outcome = try_member(member, *rest)
+            if member.label == "first":
+                study.run_study(whole, out, Silent(), only=("second",))
+                study.run_study(whole, out, Silent(), only=("third",))
+                metrics = {"resolutions": {"17": {"metrics": {"rel_l2": 0.5}}}, "trained_at": 9}
+                record = {"spec_hash": member.run_hash, **metrics}
+                storage.write_json(study.member_folder(out, member) / study.RESOLUTION, record)
+            return outcome
+
+        monkeypatch.setattr(study, "try_member", meanwhile)
+        found = study.run_study(whole, out, Silent(), only=("first",))
+        assert storage.read_json(out / "results.json") == found
+        assert [run["label"] for run in found["runs"]] == ["first", "second"]
+        assert [run["label"] for run in found["diverged"]] == ["third"]
+        assert found["runs"][0]["resolutions"] == {"trained_at": 9, "rel_l2": {"17": 0.5}}
+
+    def test_results_that_another_process_writes_are_waited_for(
+        self, tiny: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(study_results, "PATIENCE", 0.1)
+        study.run_study(tiny, folder / "out", Silent())
+        file = folder / "out" / "results.json"
+        with study_results.owned(file):
+            with pytest.raises(storage.InUseError, match="in use"):
+                study.run_study(tiny, folder / "out", Silent())
+            with pytest.raises(storage.InUseError, match="in use"):
+                resolutions._note_in_results(file, [])
+        resolutions._note_in_results(file, [])
+        assert sorted(path.name for path in (folder / "out").iterdir()) == ["results.json", "runs"]
 
     def test_a_part_by_swept_values(self, tiny: Spec) -> None:
         swept = specs.parse({**tiny.plain(), "sweep": {"model.depth": [1, 2], "seed": [0, 1]}})

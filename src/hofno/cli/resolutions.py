@@ -23,7 +23,7 @@ from hofno.saved import load
 from hofno.storage.runs import is_finished
 from hofno.study import RESOLUTION as FILE
 from hofno.study import means_by_resolution
-from hofno.study_results import check_results
+from hofno.study_results import check_results, owned
 from hofno.train.show import choose_show
 
 if TYPE_CHECKING:
@@ -97,11 +97,12 @@ def _labels(run: Path) -> dict[str, str]:
 
 def _note_in_results(file: Path, records: list[dict[str, Any]]) -> None:
     """Write the mean errors of each run to the results of its study."""
-    results = storage.read_json(file)
     found = {record["spec_hash"]: means_by_resolution(record) for record in records}
-    for run in results["runs"]:
-        run |= {"resolutions": found[run["spec_hash"]]} if run["spec_hash"] in found else {}
-    storage.write_json(file, results)
+    with owned(file):
+        results = storage.read_json(file)
+        for run in results["runs"]:
+            run |= {"resolutions": found[run["spec_hash"]]} if run["spec_hash"] in found else {}
+        storage.write_json(file, results)
 
 
 def _in_order(folders: list[Path], labels: dict[str, str]) -> tuple[list[Path], list[Spec]]:
