@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,27 @@ def test_messages_stay_on_one_line() -> None:
 def test_written_json_is_read_by_any_reader(tmp_path: Path) -> None:
     write_json(tmp_path / "a", {"x": 0.1, "large": 2**60})
     assert json.loads((tmp_path / "a").read_text("utf-8")) == {"x": 0.1, "large": 2**60}
+
+
+def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    for name in ("there", "not_yet"):
+        (tmp_path / name).symlink_to(f"disk/{name}")
+    (tmp_path / "disk" / "there").write_bytes(b"old")
+    for name in ("there", "not_yet"):
+        write_bytes(tmp_path / name, b"new")
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / "disk" / name).read_bytes() == b"new"
+    assert sorted(os.listdir(tmp_path / "disk")) == ["not_yet", "there"]
+
+
+def test_pipes_and_devices_are_left_alone(tmp_path: Path) -> None:
+    """A file in the place of /dev/null would do harm to all programs."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(CheckpointError, match=f"{name} is a pipe or a device, and a file is written") as told:
+            write_bytes(tmp_path / name, b"new")
+        assert "\n" not in str(told.value)
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe"]

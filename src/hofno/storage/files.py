@@ -35,13 +35,18 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Put `data` at `path`, making missing folders; on failure the file that was there stays as it was."""
-    temporary = temporary_beside(path)
+    """Put `data` at `path`, making missing folders; on failure the file that was there stays as it was.
+
+    A link stays, and what it leads to is replaced. Pipes and devices are no files and are refused.
+    """
+    _refuse_special(path)
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    temporary = temporary_beside(place)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         write_synced(temporary, data)
-        os.replace(temporary, path)
-        sync_folder(path.parent)
+        os.replace(temporary, place)
+        sync_folder(place.parent)
     except OSError as error:
         raise write_failure(path, len(data), error) from error
     finally:
@@ -109,6 +114,14 @@ def regular_size(path: Path) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise CheckpointError(f"{path} is not a file (a folder, pipe or device); give the path of a file")
     return found.st_size
+
+
+def _refuse_special(path: Path) -> None:
+    """Refuse what a file in its place would do away with, such as /dev/null; a folder the system refuses itself."""
+    with suppress(OSError):
+        kind = os.stat(path).st_mode
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+            raise CheckpointError(f"{path} is a pipe or a device, and a file is written; give the path of a file")
 
 
 def write_synced(path: Path, data: bytes) -> None:
