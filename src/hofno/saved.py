@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
 
 from hofno import storage
@@ -42,14 +45,15 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
     storage.verify_folder(path)
     description = storage.read_json(path / "model.json")
     try:
-        model = build(description["model"], description["arguments"])
         grid = read_geometry(description["grid"])
+        with _in_float32():
+            model = build(description["model"], description["arguments"])
+            place(model, grid, filled=False)
         stamp = dict(description["stamp"])
         rollout = Rollout(**description["rollout"]) if "rollout" in description else None
         symmetry = read_symmetry(description["symmetry"]) if "symmetry" in description else None
     except (KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path / 'model.json'} lacks or misstates {error}; it is of another version") from None
-    place(model, grid, filled=False)
     load_weights(model, storage.read_tensors(path / "model.safetensors"), path)
     statistics = storage.read_tensors(path / "normalisers.safetensors")
     known = path / EXPERIENCE
@@ -66,6 +70,17 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
     )
     made.model.to(find_device(device)).eval()
     return made
+
+
+@contextmanager
+def _in_float32() -> Iterator[None]:
+    """Weights and tables are made as they were saved, whatever precision a program has chosen for its own tensors."""
+    chosen = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(chosen)
 
 
 def load_weights(model: nn.Module, tensors: dict[str, Tensor], path: Path) -> None:

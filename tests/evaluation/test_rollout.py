@@ -132,6 +132,12 @@ def test_saved_and_loaded(split: Split, tmp_path: Path) -> None:
     found = load(made.save(tmp_path / "model"))
     assert found.rollout == Rollout(2, 4)
     assert torch.equal(found.predict(split.x, steps=6), made.predict(split.x, steps=6))
+    torch.set_default_dtype(torch.float64)  # as programs that compute in it do
+    try:
+        assert torch.equal(load(tmp_path / "model").predict(split.x, steps=6), made.predict(split.x, steps=6))
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
     made.rollout = None
     assert load(made.save(tmp_path / "other")).rollout is None
 
@@ -145,6 +151,8 @@ def test_errors(split: Split) -> None:
             made.predict(split.x, steps=steps)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ShapeError, match=r"expected \(n, 2, \*grid\)"):
         made.predict(split.y)
+    with pytest.raises(ShapeError, match=r"no frame to score: the targets have shape .*; give at least one"):
+        evaluate(made, (split.x, split.y[:, :0]))
     made.rollout = None
     with pytest.raises(SpecError, match="not trained on trajectories"):
         made.predict(split.x, steps=2)

@@ -48,6 +48,8 @@ def _joined_fields(frames: Any, name: str, axes: int) -> Any:
 def check_frames(surrogate: Surrogate, shape: tuple[int, ...]) -> None:
     """Refuse targets that are not whole frames of the fields that the model predicts."""
     fields = 1 if surrogate.rollout is None else surrogate.rollout.fields
+    if shape[1] == 0:
+        raise ShapeError(f"there is no frame to score: the targets have shape {shape}; give at least one")
     if shape[1] % fields:
         raise ShapeError(
             f"the model predicts frames of {fields} fields, and the targets have {shape[1]} channels in shape {shape}; "
