@@ -71,6 +71,10 @@ class TestFromArrays:
         assert data.train.x.dtype == torch.float32
         assert set(data.train.x.unique().tolist()) == {0.0, 1.0}
 
+    def test_a_masked_array_without_a_mask_is_one_like_others(self) -> None:
+        x, y = pair()
+        assert from_arrays(np.ma.masked_array(x), y).train.x.equal(from_arrays(x, y).train.x)
+
     def test_other_containers(self) -> None:
         x, y = pair(grid=(4,))
         frozen = x.astype(np.float32)
@@ -122,6 +126,7 @@ class TestFromArrays:
             (lambda x, y: (Path("inputs.npy"), y), r"x is an array .*inputs\.npy.*numpy\.load"),
             (lambda x, y: (x, None), "y is an array or a tensor; got None; give its values"),
             (lambda x, y: ([[1, 2], [3]], y), "rows of different lengths"),
+            (lambda x, y: (np.ma.masked_less(x, np.median(x)), y), r"leaves 300 of 600 .*such as x\.filled\(0\)"),
         ],
     )
     def test_arrays_that_do_not_fit(self, change: object, text: str) -> None:

@@ -144,6 +144,18 @@ def test_a_model_of_ones_own_loop_is_saved_and_evaluated(tmp_path: Path) -> None
     assert "1 to 1 channels" in repr(data)
 
 
+def test_frames_that_are_partly_masked_are_refused(tmp_path: Path) -> None:
+    """Below the mask are fillings, of land for example; mapped from a file too."""
+    np.save(tmp_path / "frames.npy", FRAMES)
+    mapped = np.load(tmp_path / "frames.npy", mmap_mode="r")
+    for frames in (FRAMES, mapped):
+        with pytest.raises(DataError, match=r"frames is a masked array .* such as frames\.filled\(0\)"):
+            hofno.from_trajectories(np.ma.masked_greater(frames, 0.9))
+        with pytest.raises(DataError, match="fixed is a masked array"):
+            hofno.from_trajectories(frames, np.ma.masked_greater(frames[:, :1], 0.9))
+        hofno.from_trajectories(np.ma.masked_greater(frames, 1e9))
+
+
 def test_channels_that_come_last_are_told() -> None:
     with pytest.raises(DataError, match="moveaxis"):
         hofno.from_arrays(np.ones((8, 16, 16, 1)), np.ones((8, 16, 16, 1)))

@@ -15,7 +15,7 @@ from hofno.data.arrays import check_symmetry, sample_counts
 from hofno.data.dataset import Dataset, Rollout, Split, refuse_not_finite, trajectory_dataset, values_of
 from hofno.data.ondisk import FileArray, Values, fits, joined, taken
 from hofno.data.rounding import warn_of_rounding
-from hofno.data.values import as_float32
+from hofno.data.values import as_float32, refuse_masked
 from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.symmetry import Symmetry
@@ -143,6 +143,7 @@ def _in_order(
 
 def _array(values: object, name: str) -> np.ndarray:
     """Float32 numbers; those of a file that is mapped stay there, as they are."""
+    refuse_masked(values, name)
     if isinstance(values, np.ndarray) and FileArray.of(values) is not None:
         return values
     return as_float32(values, name).numpy()

@@ -32,7 +32,20 @@ def as_float32(values: object, name: str, *, masked: bool = False) -> Tensor:
     return made
 
 
+def refuse_masked(values: object, name: str) -> None:
+    """Refuse numbers that NumPy leaves out, as readers of files with land or obstacles do: what is below is a filling.
+
+    An array without any is one like others.
+    """
+    if isinstance(values, np.ma.MaskedArray) and (count := int(np.ma.count_masked(values))) > 0:
+        raise DataError(
+            f"{name} is a masked array that leaves {count} of {values.size} values out, and fields need them all; say "
+            f"what they are, such as {name}.filled(0), and give the mask as a field of its own where it matters"
+        )
+
+
 def _array(values: object, name: str) -> np.ndarray:
+    refuse_masked(values, name)
     if values is None or isinstance(values, str | bytes | os.PathLike):
         what = "None; give its values" if values is None else f"{values!r}; give what is in the file: numpy.load(..)"
         raise DataError(f"{name} is an array or a tensor; got {what}")
@@ -75,6 +88,7 @@ def as_values(values: object, name: str, *, masked: bool = False) -> Values:
     """An array mapped from a file as it lies there, anything else as a float32 tensor."""
     if isinstance(values, FileArray | JoinedArray):
         return values
+    refuse_masked(values, name)
     return FileArray.of(values) or as_float32(values, name, masked=masked)
 
 
