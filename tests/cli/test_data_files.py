@@ -16,6 +16,7 @@ from typer.testing import Result
 
 import hofno as library
 from hofno import study_report
+from hofno.cli.expect import what_is_lost
 from hofno.data.store import generate
 from hofno.errors import DataError, SpecError
 from hofno.geometry import Grid, Mesh, Points
@@ -382,6 +383,26 @@ def test_own_trajectories_with_fixed_fields(arrays: Path, hofno: Hofno) -> None:
     np.save(arrays / "one.npy", fixed[:, :1])
     other = hofno("evaluate", folder, "--set", "data.history=3", "--set", "data.fixed=one.npy")
     assert "takes 4 input channels, 2 of them fixed, and predicts 1; these data have 4, 1 and 1" in other.stderr
+
+
+def test_predictions_that_are_no_numbers_are_named(arrays: Path, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = 'problem = "trajectories"\nframes = "frames.npy"'
+    (arrays / "own.toml").write_text(SPEC.format(data=data, model=ON_GRIDS))
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    np.save(arrays / "given.npy", np.load(arrays / "frames.npy")[:9, :1])
+    assert "NaN" not in hofno("predict", "run", "given.npy", "out.npy").stdout
+    predict = library.Surrogate.predict
+
+    def unbounded(self: library.Surrogate, x: Any, *others: Any, **more: Any) -> Any:
+        found = predict(self, x, *others, **more)
+        return np.where(np.arange(9)[:, None, None, None] % 8 > 0, np.float32(np.nan), found)
+
+    monkeypatch.setattr(library.Surrogate, "predict", unbounded)
+    told = hofno("predict", "run", "given.npy", "lost.npy").stdout
+    assert "NaN or infinite: 7 of 9 predictions, by number 1, 2, 3, 4, 5 and 2 more; do not rely on them" in told
+    assert what_is_lost(np.full((1, 8, 8), np.inf), 2) == [
+        "NaN or infinite: 1 of 1 predictions, by number 0; do not rely on them"
+    ]
 
 
 def test_a_run_goes_on_with_its_fixed_fields_alone(arrays: Path, hofno: Hofno) -> None:

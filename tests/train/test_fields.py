@@ -163,6 +163,10 @@ def test_predict_takes_frames_with_an_axis_for_fields() -> None:
     np.testing.assert_array_equal(found.reshape(3, 8, 16), trained.predict(frames.reshape(3, 4, 16), steps=4))
     with pytest.raises(ShapeError, match=r"are \(n, 2, 2, \*grid\); got shape \(2, 2, 16\); one sample is x\[None\]"):
         trained.predict(frames[0])
+    with pytest.raises(ShapeError, match=r"got shape \(3, 3, 2, 16\); give the last frames, x\[:, -2:\]"):
+        trained.predict(waves()[:3, :3])
+    with pytest.raises(ShapeError, match=r"got shape \(3, 2, 3, 16\); give such frames"):
+        trained.predict(waves()[:3, :3].swapaxes(1, 2))
 
 
 def test_errors_of_each_field() -> None:

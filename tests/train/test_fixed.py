@@ -412,6 +412,8 @@ def test_what_predict_is_not_given(trained: Run) -> None:
         trained.predict(x, fixed=fixed[:, :1])
     with pytest.raises(ShapeError, match=r"expected frames \(n, 2, \*grid\)"):
         trained.predict(np.concatenate((fixed, x), 1), fixed=fixed)
+    with pytest.raises(ShapeError, match=r"got \(3, 5, .*; it takes the last frames: give x\[:, -2:\]"):
+        trained.predict(frames[:, :5], fixed=fixed)
     with pytest.raises(ShapeError, match=r"fixed must be \(c, \*grid\) or \(n, c, \*grid\) on the grid of x"):
         trained.predict(x, fixed=fixed[:2])
     with pytest.raises(DataError, match="fixed holds"):

@@ -159,7 +159,7 @@ def predict(
     error to expect, by the validation samples of the training, and which inputs are unlike those of training.
     """
     from hofno import storage
-    from hofno.cli.expect import what_to_expect
+    from hofno.cli.expect import what_is_lost, what_to_expect
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
     from hofno.saved import load
@@ -187,7 +187,8 @@ def predict(
         storage.write_bytes(spread, npy_bytes(operator.spread(*asked, mask=inside, fixed=kept, steps=steps)))
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
-    for line in what_to_expect(operator, *asked, inside, kept, steps=steps):
+    lost = what_is_lost(predicted, len(operator.grid.shape))
+    for line in [*lost, *what_to_expect(operator, *asked, inside, kept, steps=steps)]:
         typer.echo(line)
 
 

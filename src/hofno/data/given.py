@@ -58,8 +58,8 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
     axes = len(grid.shape)
     values = as_float32(x, "x") if coords is None else _with_coords(x, coords, axes)
     by_field = _is_by_field(values, axes, rollout)
-    if rollout is not None and values.ndim == axes + 2:
-        _refuse_one_by_field(values, rollout)
+    if rollout is not None and rollout.fields > 1 and not by_field:
+        _refuse_other_frames(values, rollout, axes)
     values = values.flatten(1, 2) if by_field else values
     if rollout is not None and fixed is not None:
         values = _with_fixed(values, as_float32(fixed, "fixed"), rollout, axes)
@@ -96,12 +96,18 @@ def _is_by_field(values: Tensor, axes: int, rollout: Rollout | None) -> bool:
     return tuple(values.shape[1:3]) == (rollout.history, rollout.fields)
 
 
-def _refuse_one_by_field(values: Tensor, rollout: Rollout) -> None:
-    """Refuse frames of one sample with an axis for their fields: of a single frame, that axis is the channels'."""
-    if tuple(values.shape[:2]) == (rollout.history, rollout.fields) and min(rollout.history, rollout.fields) > 1:
+def _refuse_other_frames(values: Tensor, rollout: Rollout, axes: int) -> None:
+    """Refuse other frames with an axis for their fields than are taken, or those of one sample.
+
+    Of a sample with a single frame, that axis is the channels'.
+    """
+    history, fields, shape = rollout.history, rollout.fields, tuple(values.shape)
+    one = values.ndim == axes + 2 and shape[:2] == (history, fields) and history > 1
+    if one or values.ndim == axes + 3:
+        last = f"give the last frames, x[:, -{history}:]" if shape[2] == fields else "give such frames"
         raise ShapeError(
-            f"frames with an axis for their fields are (n, {rollout.history}, {rollout.fields}, *grid); got shape "
-            f"{tuple(values.shape)}; one sample is x[None]"
+            f"frames with an axis for their fields are (n, {history}, {fields}, *grid); got shape {shape}; "
+            f"{'one sample is x[None]' if one else last}"
         )
 
 
@@ -118,9 +124,12 @@ def _with_fixed(frames: Tensor, fixed: Tensor, rollout: Rollout, axes: int) -> T
     """Fields that do not change in time, of each sample or of all, and after them the frames."""
     counts = tuple(part.shape[-axes - 1] if part.ndim > axes else 0 for part in (frames, fixed))
     if counts != (rollout.taken, rollout.fixed):
+        more = counts[0] > rollout.taken and counts[1] == rollout.fixed
+        remedy = "give one channel for each field"
+        remedy = f"it takes the last frames: give x[:, -{rollout.taken}:]" if more else remedy
         raise ShapeError(
             f"expected frames (n, {rollout.taken}, *grid) and fixed (n, {rollout.fixed}, *grid) with {axes} grid axes; "
-            f"got {tuple(frames.shape)} and {tuple(fixed.shape)}; give one channel for each field"
+            f"got {tuple(frames.shape)} and {tuple(fixed.shape)}; {remedy}"
         )
     refuse_not_finite(fixed, "fixed")
     return torch.cat((_for_each(frames, fixed, axes, "fixed", "c"), frames), -axes - 1)
