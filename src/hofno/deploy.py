@@ -156,9 +156,13 @@ def _inputs(surrogate: Surrogate, shape: tuple[int, ...], samples: int, seed: in
     channels, grid = surrogate.inputs.mean.shape[0], surrogate.grid
     given = {}
     if channels > 0:
-        given["x"] = surrogate.inputs.decode(torch.randn(samples, channels, *shape, generator=generator))
+        given["x"] = surrogate.inputs.decode(
+            torch.randn(samples, channels, *shape, generator=generator, dtype=torch.float32)
+        )
     if isinstance(grid, Points):
-        given["coords"] = grid.from_unit(torch.rand(samples, grid.dim, *shape, generator=generator))
+        given["coords"] = grid.from_unit(
+            torch.rand(samples, grid.dim, *shape, generator=generator, dtype=torch.float32)
+        )
     return given
 
 

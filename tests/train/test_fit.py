@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import hofno
-from hofno import HOFNO, Dataset, fit, from_arrays, from_trajectories
+from hofno import HOFNO, Dataset, PointHO, fit, from_arrays, from_trajectories
 from hofno.errors import CheckpointError, HofnoError, SpecError
 from hofno.train.loop import Interrupted
 
@@ -159,3 +160,35 @@ def test_complex_weights_and_buffers_of_whole_numbers(data: Dataset, tmp_path: P
     assert model.norm.num_batches_tracked == SETTINGS["epochs"] * batches, "a count is no mean"
     again = fit(Complex(), data, ema=0.5, out=tmp_path / "own", resume=True, **SETTINGS)
     assert torch.equal(model.weight, again.surrogate.model.get_parameter("weight"))
+
+
+@pytest.mark.parametrize("kind", ["frames", "points"])
+def test_a_program_that_computes_in_float64(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The precision that it has chosen for its own tensors changes no bit here, nor stops anything."""
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "frames.npy", rng.standard_normal((10, 5, 12)))
+    places = [rng.random((2, count)) for count in range(20, 30)]
+    monkeypatch.setattr("hofno.data.ondisk.SHARE", 0.0)  # all that is mapped stays on disk
+    model = HOFNO(1, 1, modes=(3,), width=4, depth=1) if kind == "frames" else PointHO(0, 1, width=4, depth=1, tokens=2)
+
+    def trained() -> tuple[Any, Any]:
+        if kind == "frames":
+            data = from_trajectories(np.load(tmp_path / "frames.npy", mmap_mode="r"))
+        else:
+            data = from_arrays(None, [place[:1] for place in places], coords=places)
+        run = fit(copy.deepcopy(model), data, **SETTINGS)
+        exported = tmp_path / f"{torch.get_default_dtype()}.pt2"
+        assert hofno.export(run, exported, batch=1) < 1e-5
+        operator = hofno.load(run.save(tmp_path / "model"))
+        found = operator.predict(data.test.x) if kind == "frames" else operator.predict(None, places[:1])[0]
+        return hofno.evaluate(operator, data.test), torch.as_tensor(found)
+
+    expected = trained()
+    torch.set_default_dtype(torch.float64)
+    try:
+        found = trained()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert found[0] == expected[0]
+    assert found[1].dtype == torch.float32
+    assert torch.equal(found[1], expected[1])

@@ -165,7 +165,7 @@ def _placed(x: object | None, y: object, coords: object, mask: object | None) ->
             f"y must be (n, channels, *grid); got shape {tuple(targets.shape)}; a single channel needs its axis: "
             "y[:, None]"
         )
-    inputs = torch.empty(targets.shape[0], 0, *targets.shape[2:]) if x is None else convert(x, "x")
+    inputs = convert(x, "x") if x is not None else torch.empty(len(targets), 0, *targets.shape[2:], dtype=torch.float32)
     Split(inputs, targets)
     _refuse_rank(inputs)
     places = _spread(places, inputs)

@@ -76,7 +76,7 @@ def ragged_split(x: object | None, y: object, coords: object, convert: Convert) 
 
 
 def _fill(samples: list[Tensor], points: int) -> Tensor:
-    filled = torch.zeros(len(samples), samples[0].shape[0], points)
+    filled = torch.zeros(len(samples), samples[0].shape[0], points, dtype=torch.float32)
     for row, sample in zip(filled, samples, strict=True):
         row[:, : sample.shape[1]] = sample
     return filled

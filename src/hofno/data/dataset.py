@@ -230,7 +230,7 @@ def split_of(arrays: Arrays, together: int = 1) -> Split:
 def values_of(array: np.ndarray) -> Values:
     """An array without a copy: what is mapped from a file stays there."""
     if array.size == 0:
-        return torch.empty(array.shape)
+        return torch.empty(array.shape, dtype=torch.float32)
     mapped = FileArray.of(array)
     return torch.from_numpy(array) if mapped is None else mapped
 

@@ -70,7 +70,7 @@ class ChannelNormaliser:
 
     @classmethod
     def identity(cls, channels: int) -> ChannelNormaliser:
-        return cls(torch.zeros(channels), torch.ones(channels))
+        return cls(torch.zeros(channels, dtype=torch.float32), torch.ones(channels, dtype=torch.float32))
 
     def to(self, device: torch.device) -> ChannelNormaliser:
         return ChannelNormaliser(self.mean.to(device), self.std.to(device))

@@ -275,6 +275,6 @@ def _read(values: FileArray | JoinedArray, rows: slice | Tensor) -> Tensor:
     wanted = np.arange(values.shape[0])[rows] if isinstance(rows, slice) else rows.numpy()
     if wanted.dtype == bool:
         wanted = wanted.nonzero()[0]
-    out = torch.empty(len(wanted), *values.shape[1:])
+    out = torch.empty(len(wanted), *values.shape[1:], dtype=torch.float32)
     fill(out, values, wanted)
     return out

@@ -78,7 +78,7 @@ class _Flat:
                     f"on {p.device}; make a new optimiser after changing a model"
                 )
         self.table = table_of(params, [self.places[i] for i in learning], learning)
-        counted = torch.zeros(len(self.params))
+        counted = torch.zeros(len(self.params), dtype=torch.float32)
         counted[learning] = 1.0
         self.counted = counted.to(self.average.device)
 
@@ -134,7 +134,7 @@ class FlatAdamW(torch.optim.Optimizer):
             flat.find_gradients(gradients)
             flat.steps.add_(flat.counted)
             rate, place = group["lr"], flat.average.device
-            lr = rate.to(place, torch.float32) if isinstance(rate, Tensor) else torch.full((), rate, device=place)
+            lr = (rate if isinstance(rate, Tensor) else torch.full((), rate, device=place)).to(place, torch.float32)
             options = group["betas"], group["eps"], group["weight_decay"]
             adamw_step(flat.table, flat.gradients, flat.average, flat.square, flat.steps, lr, *options)
             for index in gradients:
