@@ -59,6 +59,20 @@ def test_constants_and_ordinary_numbers_are_not_told(quiet: np.ndarray) -> None:
     assert told(E, quiet) == ""
 
 
+@pytest.mark.parametrize("unit", [1e-39, 1e-44, 1e-50, 1e-300])
+def test_numbers_that_float32_loses_are_told(unit: float) -> None:
+    """They would count as a constant, or be 0, and errors would have no meaning."""
+    found = told(np.concatenate((E, unit * E), 1), E)
+    assert found.startswith("channel 1 of x has numbers of about")
+    assert found.endswith("float32 loses those below 1.2e-38; rescale them, by another unit")
+    with pytest.warns(
+        UserWarning, match=r"frames has numbers of about .*e-\d+, and float32 loses those below 1\.2e-38"
+    ):
+        hofno.from_trajectories(unit * E.cumsum(0).reshape(10, 4, 32))
+    assert told(E, 1e-37 * E) == ""
+    assert told(E, 0 * E + (np.arange(40) == 3)[:, None, None] * unit) != ""
+
+
 def test_each_channel_has_its_mean() -> None:
     near = PRESSURE + 0.01 * E
     assert told(np.concatenate((E, near), 1), E).startswith("channel 1 of x has")

@@ -24,12 +24,14 @@ CONSTANT = torch.finfo(torch.float32).eps / 2
 """Deviation, as a part of the mean, up to which float32 numbers count as constant."""
 NOISE = 1e-12
 """The same for float64 numbers: that much is rounding in what computed them."""
+SMALLEST = torch.finfo(torch.float32).tiny
+"""Below it float32 numbers have ever fewer digits, and fields are taken for constant ones."""
 NOTICED = 0.01
 """Rounding, as a part of the deviation, from which on it is told."""
 
 
 def warn_of_rounding(values: Any, name: str, channel: int | None = 1, mask: Tensor | None = None) -> None:
-    """One warning where float32 rounds numbers (n, ..) by a noticed part of their deviation.
+    """One warning where float32 rounds numbers (n, ..) by a noticed part of their deviation, one where it loses them.
 
     Samples that are evenly spread are looked at, about `PIECE` numbers and two samples at least.
 
@@ -43,12 +45,21 @@ def warn_of_rounding(values: Any, name: str, channel: int | None = 1, mask: Tens
     kept = [] if channel is None else [channel if mask is None else 1]
     count, mean, square = moments(map(torch.from_numpy, pieces), kept)
     means, deviations = mean.flatten().tolist(), (square / count).sqrt().flatten().tolist()
+    small = [i for i, size in enumerate(map(math.hypot, means, deviations)) if 0 < size < SMALLEST]
+    if small:
+        what = name if channel is None else f"channel {small[0]} of {name}"
+        more = f" (and {len(small) - 1} more channels)" if len(small) > 1 else ""
+        warnings.warn(
+            f"{what}{more} has numbers of about {math.hypot(means[small[0]], deviations[small[0]]):.3g}, and float32 "
+            f"loses those below {SMALLEST:.2g}; rescale them, by another unit",
+            stacklevel=3,
+        )
     told = [
         (index, centre, spread, apart)
         for index, (centre, spread) in enumerate(zip(means, deviations, strict=True))
         if spread * NOTICED < (apart := float(np.spacing(np.float32(abs(centre))))) / math.sqrt(12)
     ]
-    told = [row for row in told if row[2] > _least(pieces, kept, row[0]) * abs(row[1])]
+    told = [row for row in told if row[0] not in small and row[2] > _least(pieces, kept, row[0]) * abs(row[1])]
     if told:
         index, centre, spread, apart = told[0]
         what = name if channel is None else f"channel {index} of {name}"
