@@ -292,7 +292,9 @@ def evaluate_run(
 
 
 def measure(spec: Spec, data: Dataset, surrogate: Surrogate) -> Measured:
-    """What is measured of an operator on the test split of a spec's data; nothing is written."""
+    """What is measured of an operator on the test split of a spec's data, which may be on another grid."""
+    if not isinstance(surrogate.grid, Points | Surface):
+        _warn_of_other_periods(surrogate, [data.test.parts.y.shape[2]])
     return measure_test(surrogate, data, vorticity=problem_class(spec.data.problem).vorticity)
 
 

@@ -79,6 +79,9 @@ def test_padding_that_changes_with_the_grid_is_told(hofno: Hofno, darcy: Path, f
     assert hofno("train", darcy, "--out", "run", "--set", "model.padded_by=points").exit_code == 0
     with pytest.warns(UserWarning, match=r"-3.8 % at 17, which costs accuracy .* model.padded_by='length'"):
         assert hofno("evaluate", "run", "--resolution", 17).exit_code == 0
+    with pytest.warns(UserWarning, match=r"-3.8 % at 17, which costs accuracy"):
+        assert hofno("evaluate", "run", "--set", "data.resolution=17").exit_code == 0
+    assert hofno("evaluate", "run").exit_code == 0, "no warning"
     assert hofno("train", darcy, "--out", "other").exit_code == 0
     assert hofno("evaluate", "other", "--resolution", 17, "--resolution", 5).exit_code == 0, "no warning"
 
