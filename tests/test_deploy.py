@@ -19,7 +19,7 @@ from hofno.data.normalise import ChannelNormaliser
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Grid, Mesh, Points, Sphere
-from hofno.problems.symmetry import mirror, square
+from hofno.problems.symmetry import Channels, mirror, square
 from hofno.surrogate import Surrogate
 from hofno.transforms import fourier
 from triangulated import torus
@@ -49,6 +49,13 @@ def in_time() -> Surrogate:
     model = hofno.HOFNO(2, 1, modes=(4, 4), width=8, depth=1, order=2, residual=True)
     rollout = hofno.Rollout(history=2, horizon=4)
     return Surrogate(model, statistics(2), statistics(1), Grid(shape=(12, 12)), rollout=rollout)
+
+
+def at_points(channels: int, **more: Any) -> Surrogate:
+    torch.manual_seed(0)
+    model = hofno.PointHO(channels, 1, width=8, depth=1, order=2, tokens=4, heads=2)
+    inputs = statistics(channels) if channels else ChannelNormaliser.identity(0)
+    return Surrogate(model, inputs, statistics(1), Points(count=30, low=(-1.0, 0.0), high=(1.0, 3.0)), **more)
 
 
 def run_onnx(file: Path, **inputs: torch.Tensor) -> torch.Tensor:
@@ -135,11 +142,7 @@ def test_a_mesh_with_statistics_of_every_node(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("channels", [0, 2])
 def test_points(tmp_path: Path, channels: int) -> None:
-    torch.manual_seed(0)
-    model = hofno.PointHO(channels, 1, width=8, depth=1, order=2, tokens=4, heads=2)
-    grid = Points(count=30, low=(-1.0, 0.0), high=(1.0, 3.0))
-    inputs = statistics(channels) if channels else ChannelNormaliser.identity(0)
-    operator = Surrogate(model, inputs, statistics(1), grid)
+    operator = at_points(channels)
     hofno.export(operator, tmp_path / "a.onnx")
     coords = torch.rand(4, 2, 30) * torch.tensor([2.0, 3.0])[:, None] - torch.tensor([1.0, 0.0])[:, None]
     x = torch.randn(4, channels, 30)
@@ -234,6 +237,7 @@ def test_what_onnx_cannot_do(tmp_path: Path) -> None:
         ("a.txt", {}, "ends in .onnx or .pt2"),
         ("a.pt2", {"batch": 0}, "batch is a whole number"),
         ("a.pt2", {"steps": 2}, "not trained on trajectories"),
+        ("a.pt2", {"mask": True}, "a mask is for points, and the model was trained on a grid; leave it out"),
         ("a.pt2", {"shape": (9,)}, "2 numbers of points, as 12 x 10 is"),
         ("a.pt2", {"shape": 9}, "2 numbers of points, as 12 x 10 is; got 9"),
     ],
@@ -282,3 +286,20 @@ def test_a_file_that_is_off_is_not_written(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(HofnoError, match="nothing was written"):
         hofno.export(on_plane(), tmp_path / "a.pt2")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", deploy.FORMS)
+@pytest.mark.parametrize("channels", [0, 2])
+def test_clouds_of_fewer_points(tmp_path: Path, form: str, channels: int) -> None:
+    operator = at_points(channels, symmetry=None if channels else mirror(coords=Channels(signs=(-1, 1))))
+    assert hofno.export(operator, tmp_path / f"a{form}", mask=True) < 1e-5
+    x, coords = torch.randn(4, channels, 30), torch.rand(4, 2, 30)
+    mask = torch.arange(30) < torch.tensor([30, 1, 7, 29])[:, None]
+    x, coords = (part.masked_fill(~mask[:, None], torch.nan) for part in (x, coords))
+    given = {"coords": coords, "mask": mask} | ({"x": x} if channels else {})
+    found = RUN[form](tmp_path / f"a{form}", **given)
+    expected = operator.predict(x if channels else None, coords, mask=mask)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert not found[1, :, 1:].any()
+    few = operator.predict(x[2:3, :, :7] if channels else None, coords[2:3, :, :7])
+    torch.testing.assert_close(found[2:3, :, :7], few, rtol=1e-4, atol=1e-4)

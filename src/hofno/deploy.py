@@ -5,8 +5,8 @@
 
 Inputs are those of `Surrogate.predict`: x (n, c, *grid), on a mesh with its coordinates among the channels and in time
 with fixed fields before the frames; at points x (n, c, N) and coords (n, d, N), of which x is left out where places are
-the only input. The number of samples is free unless it is given, the grid is not. What was written is run once more and
-compared with the operator before it counts.
+the only input, and mask (n, N) if it is asked for. The number of samples is free unless it is given, the grid is not.
+What was written is run once more and compared with the operator before it counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from hofno import storage
 from hofno.data.views import Views
 from hofno.errors import HofnoError, SpecError
-from hofno.geometry import Points, describe_geometry
+from hofno.geometry import Points, describe_geometry, kind_of
 from hofno.models.registry import MODELS, model_name
 from hofno.storage.files import one_line
 from hofno.surrogate import Surrogate, roll_out, surrogate_of
@@ -40,6 +40,7 @@ NEEDED = ("onnx", "onnxscript", "onnxruntime")
 AGREES = 1e-4  # largest difference from the operator, see `difference`; rounding is 100 times less
 LARGEST = 2**31 - 1  # bytes of an ONNX file
 SAMPLES, OTHER = 2, 3  # of the example that is recorded, and of the one that is compared where their number is free
+SHARE = 0.7  # of the points that are there, where a mask says so
 
 
 class Deployed(nn.Module):
@@ -52,9 +53,12 @@ class Deployed(nn.Module):
         if surrogate.symmetry is not None:
             self.views = Views(surrogate.symmetry, shape, torch.device("cpu"), surrogate.rollout)
 
-    def predicted(self, x: Tensor, coords: Tensor | None) -> Tensor:
-        apply, rollout = self.operator.applied(self.views, coords), self.operator.rollout
-        return apply(x) if rollout is None else roll_out(apply, x, self.steps, rollout.fixed)
+    def predicted(self, x: Tensor, coords: Tensor | None, mask: Tensor | None = None) -> Tensor:
+        if mask is not None and coords is not None:  # whatever stands where no point is
+            x, coords = (part.masked_fill(~mask[:, None], 0.0) for part in (x, coords))
+        apply, rollout = self.operator.applied(self.views, coords, mask), self.operator.rollout
+        found = apply(x) if rollout is None else roll_out(apply, x, self.steps, rollout.fixed)
+        return found if mask is None else found.masked_fill(~mask[:, None], 0.0)
 
 
 class OnGrid(Deployed):
@@ -67,15 +71,15 @@ class OnGrid(Deployed):
 class AtPoints(Deployed):
     """An operator at points."""
 
-    def forward(self, x: Tensor, coords: Tensor) -> Tensor:
-        return self.predicted(x, coords)
+    def forward(self, x: Tensor, coords: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.predicted(x, coords, mask)
 
 
 class FromPlaces(Deployed):
     """An operator whose only input is where the points are."""
 
-    def forward(self, coords: Tensor) -> Tensor:
-        return self.predicted(coords[:, :0], coords)
+    def forward(self, coords: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.predicted(coords[:, :0], coords, mask)
 
 
 def export(
@@ -85,6 +89,7 @@ def export(
     batch: int | None = None,
     shape: tuple[int, ...] | None = None,
     steps: int | None = None,
+    mask: bool = False,
 ) -> float:
     """Write an operator to a file of its own, FILE.onnx or FILE.pt2.
 
@@ -94,6 +99,7 @@ def export(
         batch: samples of every call; any number of them if left out, which some networks cannot.
         shape: the grid, or the number of points; that of training if left out.
         steps: of a model in time, the frames that a call predicts; one if left out.
+        mask: at points, whether a call also takes which points are there, (n, N) of booleans: clouds of up to N points.
 
     Returns the largest difference from the operator on random inputs, as a part of what a field varies by.
     """
@@ -108,13 +114,15 @@ def export(
             raise SpecError(f"{name} is a whole number of at least 1; got {value!r}")
     if steps is not None and surrogate.rollout is None:
         raise SpecError("steps counts predicted frames, and the model was not trained on trajectories; leave it out")
+    if mask and not isinstance(surrogate.grid, Points):
+        raise SpecError(f"a mask is for points, and the model was trained on a {kind_of(surrogate.grid)}; leave it out")
     grid = _grid(surrogate, shape)
     held = copy.copy(surrogate)
     held.model = copy.deepcopy(surrogate.model).cpu().float().eval()
     held.inputs, held.targets = (one.to(torch.device("cpu")) for one in (surrogate.inputs, surrogate.targets))
-    shown, other = _inputs(held, grid, batch or SAMPLES, seed=0), _inputs(held, grid, batch or OTHER, seed=1)
+    shown, other = (_inputs(held, grid, batch or n, seed, mask) for seed, n in enumerate((SAMPLES, OTHER)))
     expected = _expected(held, other, steps or 1)  # refuses a grid that the model or its statistics do not take
-    kind = (FromPlaces if len(shown) == 1 else AtPoints) if isinstance(surrogate.grid, Points) else OnGrid
+    kind = (AtPoints if "x" in shown else FromPlaces) if isinstance(surrogate.grid, Points) else OnGrid
     module = kind(held, grid, steps or 1)
     with _quiet():
         program = _recorded(module, shown, batch)
@@ -150,8 +158,10 @@ def _grid(surrogate: Surrogate, shape: tuple[int, ...] | None) -> tuple[int, ...
     return tuple(int(n) for n in given)
 
 
-def _inputs(surrogate: Surrogate, shape: tuple[int, ...], samples: int, seed: int) -> dict[str, Tensor]:
-    """Random inputs by name, of about the size of those of training."""
+def _inputs(
+    surrogate: Surrogate, shape: tuple[int, ...], samples: int, seed: int, mask: bool = False
+) -> dict[str, Tensor]:
+    """Random inputs by name, of about the size of those of training; with a mask, of fewer points."""
     generator = torch.Generator().manual_seed(seed)
     channels, grid = surrogate.inputs.mean.shape[0], surrogate.grid
     given = {}
@@ -163,13 +173,17 @@ def _inputs(surrogate: Surrogate, shape: tuple[int, ...], samples: int, seed: in
         given["coords"] = grid.from_unit(
             torch.rand(samples, grid.dim, *shape, generator=generator, dtype=torch.float32)
         )
+    if mask:
+        given["mask"] = torch.rand(samples, *shape, generator=generator) < SHARE
+        given["mask"][:, 0] = True
     return given
 
 
 def _expected(surrogate: Surrogate, inputs: dict[str, Tensor], steps: int) -> Tensor:
     coords = inputs.get("coords")
     x = inputs["x"] if coords is None or "x" in inputs else coords[:, :0]
-    found = surrogate.predict_tensor(x, len(x), steps if surrogate.rollout is not None else None, coords=coords)
+    frames = steps if surrogate.rollout is not None else None
+    found = surrogate.predict_tensor(x, len(x), frames, coords=coords, mask=inputs.get("mask"))
     if not found.isfinite().all():
         raise HofnoError("the operator predicts no finite numbers from random inputs, so that nothing can be compared")
     return found

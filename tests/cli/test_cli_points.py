@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from typer.testing import Result
 
 import hofno as package
@@ -62,6 +63,13 @@ def test_from_spec_to_report_and_predictions(hofno: Callable[..., Result], point
     refused = hofno("predict", str(run), "fields.npy", "more.npy", "--coords", "places.npy")
     assert refused.exit_code != 0
     assert "expected x (n, 0, N), coords (n, 2, N)" in refused.output
+    done = hofno("export", str(run), "stress.pt2", "--shape", "50", "--mask")
+    assert done.exit_code == 0, done.output
+    mask = np.arange(50) < np.array([[50], [20]])
+    with torch.no_grad():
+        found = torch.export.load("stress.pt2").module()(coords=torch.from_numpy(places), mask=torch.from_numpy(mask))
+    expected = package.load(run).predict(None, places, mask=mask)
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=1e-2)
 
 
 def test_a_model_on_grids_is_refused_early(hofno: Callable[..., Result], points: Path) -> None:

@@ -33,6 +33,9 @@ def export(
             " The file and the time to write it grow with them; a loop over one frame gives the same.",
         ),
     ] = None,
+    mask: Annotated[
+        bool, typer.Option("--mask", help="At points, also take which of them are there: clouds of up to N points.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it is there.")] = False,
 ) -> None:
     """Write a trained operator to one file: raw fields in, raw fields out, normalisers inside.
@@ -50,6 +53,6 @@ def export(
     if runs_of_study(run):
         raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
     asked = tuple(map(int, shape.split("x"))) if shape else None
-    off = write(load(run), target, batch=batch, shape=asked, steps=steps)
+    off = write(load(run), target, batch=batch, shape=asked, steps=steps, mask=mask)
     size = target.stat().st_size / 1e6
     typer.echo(f"{target}: {size:.2f} MB; differs from the operator by {off:.1e} of what a field varies by")
