@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -123,6 +124,20 @@ class TestMesh:
         assert sheet.wall().sum() == 25
         np.testing.assert_allclose(nodes[0, sheet.wall(), 0][[0, 12, 24]], [1.0, 0.0, 1.0], atol=1e-12)
 
+    @pytest.mark.parametrize("broken", [False, True])
+    def test_a_mesh_that_lies_on_itself_is_painted(self, broken: bool) -> None:
+        angle, height = np.meshgrid(np.linspace(0, 2 * np.pi, 41), np.linspace(-1, 1, 21), indexing="ij")
+        nodes, field = np.stack((np.cos(angle), height)), height**2  # a tube, its far side behind its near one
+        sheet, axis = Sheet(nodes), Figure().add_subplot()
+        assert sheet.folded
+        assert not Sheet(bent()).folded
+        assert not Sheet(c_grid(torch.zeros(1, 8, dtype=torch.float64))[0].numpy()).folded
+        field = np.where(np.abs(angle - np.pi) > 3, np.nan, field) if broken else field
+        sheet.paint(axis, field, "viridis", (0.0, 1.0))
+        places = np.array([[0.3, 0.5], [-0.4, -0.75], [0.0, 0.1]])
+        expected = colormaps["viridis"](places[:, 1] ** 2)[:, :3]
+        np.testing.assert_allclose(colours_at(axis, places), expected, atol=0.08)
+
     def test_few_lines_of_a_fine_mesh_are_drawn(self) -> None:
         fine = Sheet(bent(401, 5))
         assert fine.steps[0] > 4
@@ -184,6 +199,28 @@ class TestCloud:
         Cloud(places).paint(axis, places[0], "viridis", (0.0, 1.0))
         np.testing.assert_allclose(np.asarray(axis.collections[0].get_offsets()), places.T)
 
+    def test_a_long_cloud_has_scales_of_its_own(self) -> None:
+        places = sheet_with_void() * np.array([[1e6], [1e-3]])
+        cloud, axis = Cloud(places), Figure().add_subplot()
+        cloud.sketch(axis)
+        assert (cloud.aspect, axis.get_aspect(), axis.get_box_aspect()) == (1.0, "auto", 1.0)
+        np.testing.assert_allclose(axis.get_ylim(), [-2e-5, 1.02e-3], atol=1e-5)
+        assert len(cloud.rim()) == len(Cloud(sheet_with_void()).rim()), "the void is seen"
+        short = Cloud(sheet_with_void() * np.array([[10.0], [1.0]]))
+        short.sketch(axis)
+        assert axis.get_aspect() == 1.0
+        assert short.aspect > 7
+
+    def test_numbers_of_points_in_titles(self) -> None:
+        assert [Cloud(np.ones((2, count))).title for count in (1, 2)] == ["1 point", "2 points"]
+
+    def test_dots_at_the_ends_are_whole(self) -> None:
+        y = np.random.default_rng(0).random((1, 1, 30))
+        figure = figures.fields(y, y, {"a": y}, places=np.random.default_rng(1).random((1, 3, 30)))
+        left, right = panels_of(figure)[0].get_xlim()
+        assert left < -0.2
+        assert right > 29.2
+
     def test_a_broken_prediction_still_draws(self) -> None:
         places = sheet_with_void(200)[None]
         y = places[:, :1]
@@ -210,6 +247,16 @@ class TestScenes:
         monkeypatch.setattr("hofno.report.scenes.SCENES", {})
         assert scene_of(problem("pipe", {})).nodes == (0, 1)
         assert scene_of(problem("darcy", {})).nodes is None
+
+    @pytest.mark.parametrize(("coordinates", "nodes"), [(1, None), (2, (1, 2)), (3, None)])
+    def test_own_meshes_are_drawn_where_they_lie_if_that_is_in_the_plane(
+        self, tmp_path: Path, coordinates: int, nodes: tuple[int, int] | None
+    ) -> None:
+        shapes = {"x": (5, 1, 6, 7), "y": (5, 1, 6, 7), "coords": (5, coordinates, 6, 7)}
+        for name, shape in shapes.items():
+            np.save(tmp_path / f"{name}.npy", np.random.default_rng(0).random(shape))
+        files = {name: str(tmp_path / f"{name}.npy") for name in shapes}
+        assert scene_of(problem("arrays", files)).nodes == nodes
 
     def test_the_tool_runs_with_x_unless_the_samples_are_aligned(self) -> None:
         for aligned in (False, True):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from hofno.geometry import Geometry
+from hofno.geometry import Geometry, Mesh
 from hofno.problems.symmetry import Symmetry
 
 SEEDS = 2**32
@@ -113,6 +113,11 @@ class Problem(BaseModel):
     def channels(self) -> tuple[int, int]:
         """Input and target channels of a sample."""
         raise NotImplementedError
+
+    @property
+    def mesh_coordinates(self) -> int:
+        """Input channels, the last ones, that are the places of the nodes of a mesh; none on other geometries."""
+        return len(self.grid_geometry.shape) if isinstance(self.grid_geometry, Mesh) else 0
 
     @property
     def origin(self) -> Origin:

@@ -149,6 +149,10 @@ class OwnArrays(Own):
         return self.shapes["coords"][-1 - len(self._grid)] if self.coords and not self.triangles else 0
 
     @property
+    def mesh_coordinates(self) -> int:
+        return 0 if self._scattered else self._places
+
+    @property
     def _scattered(self) -> bool:
         return bool(self.coords) and len(self._grid) == 1 and (self._places > 1 or bool(self.mask))
 

@@ -187,7 +187,7 @@ def _draw_line(axis: Axes, panel: Panel, letters: int, joined: bool) -> None:
     axis.set_ylim(panel.limits[0] - margin, panel.limits[1] + margin)
     title = panel.title if panel.behind is None else f"{panel.title} ({'dashed' if joined else 'grey'}: truth)"
     _entitle(axis, title, letters)
-    axis.margins(x=0)
+    axis.margins(x=0 if joined else 0.02)  # a dot at the end is a whole one
 
 
 def _draw_plane(axis: Axes, panel: Panel, plane: Plane | Skin, scene: Scene, letters: int) -> None:
@@ -201,7 +201,7 @@ def _draw_plane(axis: Axes, panel: Panel, plane: Plane | Skin, scene: Scene, let
         axis.spines[:].set_visible(False)
     else:
         axis.tick_params(labelsize=8, length=2)
-        axis.locator_params(nbins=7)
+        axis.locator_params(nbins=min(7, letters // 5))  # fewer numbers on narrow panels
         unit = f" ({scene.lengths})" if scene.lengths else ""
         axis.set_xlabel(f"x{unit}", fontsize=8.5, labelpad=1)
         axis.set_ylabel(f"y{unit}", fontsize=8.5, labelpad=4)

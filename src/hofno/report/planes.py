@@ -35,6 +35,9 @@ MESH_LINES = 48
 SHADES = 128
 """Steps of colour of a field on a mesh: more than can be told apart."""
 
+LONG = 12.0
+"""A box so many times as long as wide has a scale of its own on each axis: nothing is seen of it otherwise."""
+
 LOCAL_REACH, OVERALL_REACH = 2.0, 3.0
 """Triangles belong to a cloud if their circle is at most so many local spacings, or so many median circles."""
 
@@ -94,11 +97,34 @@ class Sheet:
 
     def paint(self, axis: Axes, field: np.ndarray, colours: str, limits: Limits) -> Any:
         scale = mapped(colours, limits)
-        levels = np.linspace(*limits, SHADES + 1)
-        axis.contourf(*self.nodes, np.ma.masked_invalid(field), levels, cmap=scale.cmap, norm=scale.norm, extend="both")
+        given: dict[str, Any] = {"cmap": scale.cmap, "norm": scale.norm}
+        if self.folded:
+            axis.tripcolor(self._triangles(field), field.ravel(), shading="gouraud", rasterized=True, **given)
+        else:
+            axis.contourf(
+                *self.nodes, np.ma.masked_invalid(field), np.linspace(*limits, SHADES + 1), extend="both", **given
+            )
         _lines(axis, self.rim(), 0.9)
         _frame(axis, self.bounds)
         return scale
+
+    @cached_property
+    def folded(self) -> bool:
+        """Whether some cells are turned over: bands of colour that run both ways round cancel where they overlap."""
+        first, second = self.nodes[:, 1:, 1:] - self.nodes[:, :-1, :-1], self.nodes[:, :-1, 1:] - self.nodes[:, 1:, :-1]
+        area = first[0] * second[1] - first[1] * second[0]
+        rounding = 1e-6 * float(np.abs(area).max(initial=0.0))
+        return bool((area < -rounding).any() and (area > rounding).any())
+
+    def _triangles(self, field: np.ndarray) -> Triangulation:
+        """Two triangles of each cell, but for those with values that are not finite."""
+        from matplotlib.tri import Triangulation
+
+        index = np.arange(field.size).reshape(field.shape)
+        corners = [index[:-1, :-1], index[1:, :-1], index[1:, 1:], index[:-1, 1:]]
+        found = np.concatenate([np.stack([corners[k].ravel() for k in three], 1) for three in ((0, 1, 2), (0, 2, 3))])
+        lost = ~np.isfinite(field.ravel()[found]).all(1)
+        return Triangulation(*self.nodes.reshape(2, -1), triangles=found, mask=lost if lost.any() else None)
 
     def level(self, axis: Axes, field: np.ndarray, value: float) -> None:
         """The line along which the field has a value."""
@@ -124,11 +150,11 @@ class Sheet:
     @cached_property
     def steps(self) -> tuple[int, int]:
         """Every how many lines one is drawn, each way, so that they are apart by at least a part of the window."""
-        left, right, low, high = self.bounds
-        least = max(right - left, high - low) / MESH_LINES
+        scales = _scales(self.bounds)
+        least = float(np.max(_extent(self.bounds) / scales)) / MESH_LINES
         found = []
         for axis in (1, 2):
-            edges = np.hypot(*np.diff(self.nodes, axis=axis))
+            edges = np.hypot(*(np.diff(self.nodes, axis=axis) / scales[:, None, None]))
             inside = np.delete(self.shown, -1, axis - 1)
             found.append(max(1, round(least / float(np.median(edges[inside])))) if inside.any() else 1)
         return found[0], found[1]
@@ -173,10 +199,11 @@ class Cloud:
         """
         from matplotlib.tri import Triangulation
 
-        if np.linalg.matrix_rank(self.places - self.places.mean(1, keepdims=True)) < 2:
+        places = self.places / _scales(self.bounds)[:, None]
+        if np.linalg.matrix_rank(places - places.mean(1, keepdims=True)) < 2:
             return None
-        found = Triangulation(*self.places)
-        corners = self.places[:, found.triangles]  # (2, n, 3)
+        found = Triangulation(*self.places, triangles=Triangulation(*places).triangles)
+        corners = places[:, found.triangles]  # (2, n, 3)
         sides = corners - np.roll(corners, 1, axis=2)
         lengths = np.hypot(*sides)  # (n, 3)
         area = 0.5 * np.abs(sides[0, :, 0] * sides[1, :, 1] - sides[1, :, 0] * sides[0, :, 1])
@@ -202,7 +229,8 @@ class Cloud:
     @property
     def title(self) -> str:
         """What the sketch shows."""
-        return f"{self.places.shape[1]} points"
+        count = self.places.shape[1]
+        return f"{count} points" if count > 1 else "1 point"
 
     def sketch(self, axis: Axes) -> None:
         """The points themselves."""
@@ -272,19 +300,41 @@ def _lines(axis: Axes, lines: Any, width: float, colour: str = INK) -> None:
 
 
 def _frame(axis: Axes, bounds: Window) -> None:
-    axis.set(xlim=bounds[:2], ylim=bounds[2:], aspect="equal")
+    axis.set(xlim=bounds[:2], ylim=bounds[2:], aspect="auto" if _is_long(bounds) else "equal")
+    axis.set_box_aspect(1.0 if _is_long(bounds) else None)
 
 
 def _around(places: np.ndarray) -> Window:
-    """The box of places `(2, ...)` and a little more."""
-    (left, low), (right, high) = (end(places.reshape(2, -1), axis=1) for end in (np.min, np.max))
-    margin = 0.02 * (max(right - left, high - low) or 1.0)
-    return float(left - margin), float(right + margin), float(low - margin), float(high + margin)
+    """The box of places `(2, ...)` and a little more, of a long box a little on each axis."""
+    low, high = (end(places.reshape(2, -1), axis=1) for end in (np.min, np.max))
+    extent = high - low
+    most = float(extent.max()) or 1.0
+    own = 0 < float(extent.min()) * LONG < most
+    margin = 0.02 * (extent if own else np.full(2, most))
+    (left, bottom), (right, top) = low - margin, high + margin
+    return float(left), float(right), float(bottom), float(top)
+
+
+def _extent(bounds: Window) -> np.ndarray:
+    """Width and height."""
+    left, right, low, high = bounds
+    return np.array([right - left, high - low])
+
+
+def _is_long(bounds: Window) -> bool:
+    extent = _extent(bounds)
+    return bool(extent.max() > LONG * extent.min())
+
+
+def _scales(bounds: Window) -> np.ndarray:
+    """What lengths along x and y are measured in: one unit, or in a long box its sides. (2,)"""
+    return _extent(bounds) if _is_long(bounds) else np.ones(2)
 
 
 def _aspect(bounds: Window) -> float:
-    left, right, low, high = bounds
-    return (right - left) / (high - low)
+    """Width by height; long boxes are squeezed into a square."""
+    width, height = _extent(bounds)
+    return 1.0 if _is_long(bounds) else float(width / height)
 
 
 def _every(count: int, step: int) -> list[int]:

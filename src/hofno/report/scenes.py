@@ -3,7 +3,7 @@
 On a grid a field is an image, on a surface it is painted on that. On a mesh it is drawn where the nodes are, which two
 input channels say; a body that moves is drawn where its targets say it is, frame by frame. A problem without an entry
 here is drawn by its geometry alone: the last channels of a mesh are its coordinates, as `Surrogate.predict` appends
-them.
+them. Fields on a mesh that does not lie in the plane are images, as on a grid, and its coordinates are inputs.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ class Scene:
 
 def scene_of(made: Problem) -> Scene:
     """How samples of this problem are drawn."""
-    from hofno.geometry import Mesh, Surface
+    from hofno.geometry import Surface
 
     if made.name in SCENES:
         return SCENES[made.name](made)
     if isinstance(made.grid_geometry, Surface):
         return Scene(surface=made.grid_geometry)
-    last, flat = made.channels[0], len(made.grid_geometry.shape) == 2
-    return Scene(nodes=(last - 2, last - 1) if isinstance(made.grid_geometry, Mesh) and flat else None)
+    last, flat = made.channels[0], len(made.grid_geometry.shape) == made.mesh_coordinates == 2
+    return Scene(nodes=(last - 2, last - 1) if flat else None)
 
 
 def _airfoil(made: Problem) -> Scene:
