@@ -238,6 +238,11 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
         ({"x": "x.npy", "y": "stress.npy"}, "as many samples on one grid"),
         ({"x": "x.npy", "y": "known.npy"}, r"a single channel needs its axis: y\[:, None\]"),
         ({"x": "x.npy", "y": "y.npy", "coords": "places.npy"}, r"coords must end in the grid of y, \(8, 10\)"),
+        ({"x": "x.npy", "y": "y.npy", "coords": "fewer.npy"}, r"or \(n, d, \*grid\) with n = 30"),
+        ({"x": "x.npy", "y": "y.npy", "coords": "bare.npy"}, "come before it"),
+        ({"x": "x.npy", "y": "y.npy", "mask": "known.npy"}, r"for points with coords.* y is \(30, 1, 8, 10\)"),
+        ({"x": "x.npy", "y": "y.npy", "coords": "mesh.npy", "mask": "bare.npy"}, "a mask is for points"),
+        ({"y": "stress.npy", "coords": "places.npy", "mask": "bare.npy"}, r"and bare.npy holds \(8, 10\); change it"),
         ({"x": "x.npy", "y": "y.npy", "coords": "mesh.npy", "periodic": True}, "with coords, leave it out"),
         ({"x": "x.npy", "y": "y.npy", "train": 29}, "holds 30 samples; train=29, valid=3 and test=3 must fit"),
         ({"x": "x.npy", "y": "y.npy", "resolution": 8}, "has no parameter 'resolution'"),
@@ -245,6 +250,8 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
 )
 def test_arrays_that_cannot_be(arrays: Path, given: dict[str, Any], message: str) -> None:
     np.save(arrays / "words.npy", np.array(["a", "b"]))
+    np.save(arrays / "fewer.npy", np.ones((29, 2, 8, 10)))
+    np.save(arrays / "bare.npy", np.ones((8, 10)))
     with pytest.raises(SpecError, match=message):
         problem("arrays", given)
 

@@ -120,11 +120,14 @@ class OwnArrays(Own):
             )
         if not self.coords and (remedy := first_channels("y", shapes["y"])):
             raise ValueError(f"each axis of the grid needs two points; {self.y} holds {shapes['y']}; {remedy}")
-        if self.coords and shapes["coords"][-len(self._grid) :] != self._grid:
+        if self.coords and not self._is_placed(shapes["coords"]):
             raise ValueError(
                 f"coords must end in the grid of y, {self._grid}; {self.coords} holds {shapes['coords']}; the "
-                "coordinates of a point come before it: (d, *grid) or (n, d, *grid)"
+                f"coordinates of a point come before it: (d, *grid) or (n, d, *grid) with n = {shapes['y'][0]}"
             )
+        if self.mask and not (self.coords and (shapes["y"][0], *self._grid) == shapes["mask"] and len(self._grid) == 1):
+            held = f"y is {shapes['y']} and {self.mask} holds {shapes['mask']}"
+            raise ValueError(f"a mask is for points with coords, (n, N) where y is (n, channels, N); {held}; change it")
         if not self._scattered and not self.triangles:
             warn_of_channels_last("y", shapes["y"])
         return self._split(shapes["y"][0], self.y)
@@ -147,6 +150,11 @@ class OwnArrays(Own):
     def _places(self) -> int:
         """Coordinates of a point, 0 where the grid is regular."""
         return self.shapes["coords"][-1 - len(self._grid)] if self.coords and not self.triangles else 0
+
+    def _is_placed(self, coords: tuple[int, ...]) -> bool:
+        """Whether coords of this shape are (d, *grid) or (n, d, *grid)."""
+        more = coords[: -len(self._grid)]
+        return coords[len(more) :] == self._grid and more[:-1] in ((), self.shapes["y"][:1]) and len(more) > 0
 
     @property
     def mesh_coordinates(self) -> int:
