@@ -232,6 +232,19 @@ def test_other_grids_are_in_the_report_of_a_study(tmp_path: Path) -> None:
     assert "Errors at resolution 48 are against other functions: products of degree 3 alias" in text
 
 
+def test_errors_of_each_field_are_in_the_report_of_several(tmp_path: Path) -> None:
+    results = results_of(specs.parse({**BASE, "compare": COMPARE[:1]}), [0.05, 0.5])
+    write_report(tmp_path, results)
+    assert "field 1" not in (tmp_path / "report.md").read_text()
+    for run in results["runs"]:
+        run["metrics"] |= {f"rel_l2_field_{place}": place * run["metrics"]["rel_l2"] for place in (10, 1, 2)}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "| rel. L2 of one field | field 1 | field 2 | field 10 |" in text
+    assert "| HO-FNO order 3, depth 1 | 0.0500 | 0.100 | 0.500 |" in text
+    assert "so that large numbers weigh most" in text
+
+
 def test_errors_by_scale_are_in_the_report_of_fields_that_are_not_in_time(tmp_path: Path) -> None:
     spec = specs.parse({**BASE, "published": "pipe", "compare": COMPARE[:1]})
     results = results_of(spec, [0.05, 0.5])

@@ -55,6 +55,11 @@ def test_from_spec_to_report_and_predictions(hofno: Callable[..., Result], point
     done = hofno("predict", str(run), "places.npy", "stress.npy")
     assert done.exit_code == 0, done.output
     np.testing.assert_array_equal(np.load("stress.npy"), package.load(run).predict(None, places))
+    assert "NaN" not in done.output
+    np.save("far.npy", 1e36 * places)
+    done = hofno("predict", str(run), "far.npy", "lost.npy")
+    assert not np.isfinite(np.load("lost.npy")).all()
+    assert "NaN or infinite: 2 of 2 predictions, by number 0, 1" in done.output
     in_time = hofno("predict", str(run), "places.npy", "frames.npy", "--steps", "4")
     assert in_time.exit_code == 2
     assert "not trained on trajectories" in in_time.output

@@ -27,6 +27,9 @@ FAR_OFF = 1.5
 """Relative errors from here on are not called about 1."""
 
 BANDS = {"rel_l2_low": "low |k|", "rel_l2_medium": "medium |k|", "rel_l2_high": "high |k|"}
+FIELD = "rel_l2_field_"
+WEIGHTS = "All other errors are over the fields as they are, so that large numbers weigh most."
+
 IN_BANDS = (
     "with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band in which the truth has next to nothing "
     "is left out."
@@ -136,11 +139,21 @@ def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary
         "Parameters: complex weights are counted as two real numbers, or once. "
         f"Seconds are those of training one run{', means over runs measured alike' * several}."
     )
+    if (fields := _of_fields(rows)) and "rollout" not in rows[0].metrics:
+        cells = [[row.label, *(tables.metric_cell(row, key) for key in fields)] for row in rows]
+        page.table(["rel. L2 of one field", *fields.values()], cells)
+        page.text(f"Fields are the target channels, in their order. {WEIGHTS}")
     if note := _different_devices(results):
         page.text(note)
     if diverged := results.get("diverged"):
         lines = [f"- {run['label']}, seed {run['seed']}: {run['reason']}" for run in diverged]
         page.text("\n".join(("Diverged, and left out:\n", *lines)))
+
+
+def _of_fields(rows: Sequence[tables.Summary]) -> dict[str, str]:
+    """Names of the errors of each field alone, by their metrics; none where there is one field."""
+    found = sorted(int(key.removeprefix(FIELD)) for key in (rows[0].metrics if rows else ()) if key.startswith(FIELD))
+    return {f"{FIELD}{place}": f"field {place}" for place in found}
 
 
 def _different_devices(results: Mapping[str, Any]) -> str:
@@ -162,8 +175,7 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         "one_step_mse": "one step, MSE",
         "rollout": "rollout, mean rel. L2 of a frame",
     } | BANDS
-    fields = sorted(key for key in rows[0].metrics if key.startswith("rel_l2_field_"))
-    names |= {key: key.removeprefix("rel_l2_").replace("_", " ") for key in fields}
+    names |= (fields := _of_fields(rows))
     shown = {key: name for key, name in names.items() if key in rows[0].metrics}
     cells = [[row.label, *(tables.metric_cell(row, key) for key in shown)] for row in rows]
     page.table(["model", *shown.values()], cells)
@@ -172,10 +184,7 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         f"Bands are the parts of these frames {IN_BANDS}"
     )
     if fields:
-        page.text(
-            "Fields: the rel. L2 of each alone, over all frames. All other errors are over the fields as they are, so "
-            "that large numbers weigh most."
-        )
+        page.text(f"Fields: the rel. L2 of each alone, over all frames. {WEIGHTS}")
 
 
 def by_scale(page: Page, rows: Sequence[tables.Summary], records: Mapping[str, Any]) -> None:
