@@ -1,9 +1,9 @@
 """The report of a study: from `results.json` and the run folders to one page a person can open.
 
 The spec's own run stands first and is compared with the others: a mark for each, learning curves, the same test sample
-seen by all of them, the spread over the test set, other grids where they were evaluated there, and, where the spec
-names a published table, that table beside ours. Models in time are shown in time: a film, the error of each frame, what
-a longer rollout does, and spectra.
+seen by all of them, the spread over the test set, the error against what is swept, other grids where they were
+evaluated there, and, where the spec names a published table, that table beside ours. Models in time are shown in time:
+a film, the error of each frame, what a longer rollout does, and spectra.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from hofno.data.stamps import changed_files
 from hofno.errors import SpecError
 from hofno.evaluation.rollout import BOUND
 from hofno.geometry import Sphere
-from hofno.models.registry import check_arguments
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
-from hofno.report import bodies, chapters, figures, published, rollouts, tables, walls
+from hofno.report import bodies, chapters, figures, rollouts, tables, walls
 from hofno.report.film import make_film
 from hofno.report.page import Page, check_page_folder, is_page_folder
-from hofno.report.paper import POISSON_TITLES
 from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
+from hofno.report.sweeps import add_sweeps
 from hofno.saved import load
 from hofno.spec import Spec
 from hofno.stages import make_data
 from hofno.storage.files import is_temporary
 from hofno.study import member_folder, name_of
+from hofno.study_published import add_published, drawn_by_depth
 
 SHOWN_AT_MOST = 6
 FILMED_AT_MOST = 3
@@ -62,7 +62,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     chapters.errors(page, results, rows)
     if rows and "rollout" in rows[0].metrics:
         chapters.rollout_errors(page, rows)
-    _published_tables(page, results, rows, spec)
+    add_published(page, results, rows, spec)
+    add_sweeps(page, rows, spec.sweep, spec.label or spec.name, drawn_by_depth(spec))
     if sure := [run for run in results["runs"] if "bound" in run]:
         chapters.expectations(page, sure)
     elif results["origin"] == "original" and spec.data.parameters.get("valid") == 0:
@@ -122,79 +123,6 @@ def _of_each_label(results: dict[str, Any], key: str) -> dict[str, dict[str, Any
         if key in run and len(found) < SHOWN_AT_MOST:
             found.setdefault(run["label"], run)
     return found
-
-
-def _published_tables(page: Page, results: dict[str, Any], rows: list[tables.Summary], spec: Spec) -> None:
-    """Ours beside the published table that the spec names."""
-    if spec.published == "poisson" and "degree" in spec.data.parameters:
-        _published_degree(page, results, spec)
-    elif spec.published == "navier_stokes":
-        _published_flows(page, rows, spec, results["origin"])
-    elif spec.published == "darcy_structure":
-        chapters.structure_table(page, rows, results["origin"])
-    elif spec.published == "shallow_water":
-        chapters.sphere_table(page, results, rows)
-    elif spec.published in published.benchmarks():
-        chapters.main_table(page, rows, spec.published, results["origin"])
-
-
-def _published_degree(page: Page, results: dict[str, Any], spec: Spec) -> None:
-    """Ours beside the published table of the same degree."""
-    degree = int(spec.data.parameters["degree"])
-    if degree not in published.POISSON_DEGREES:
-        return
-    page.section("Beside the published numbers")
-    page.text(_comparability(spec))
-    cells = _depth_cells(results, spec)
-    page.figure(
-        figures.error_against_depth({degree: cells}, {degree: published.poisson(degree)}, "rel_l2"),
-        "Error against depth: ours solid, published dashed with hollow markers.",
-    )
-    if "model.depth" in spec.sweep and "model.order" in spec.sweep:
-        for metric in ("mse", "rel_l2"):
-            table = tables.poisson_depth_rows(results, degree, metric)
-            page.text(f"**Test {POISSON_TITLES[metric]}** by layers and order, in brackets the published values.")
-            page.table(table.header, table.rows)
-            page.text(table.note)
-
-
-def _depth_cells(results: dict[str, Any], spec: Spec) -> tables.DepthCells:
-    """Measured errors by order and depth, whatever keys tell the members apart.
-
-    Runs that are no members of the spec, as those of another precision, are placed by their recorded cell.
-    """
-    places: dict[str, tuple[int, int]] = {}
-    for member, _ in spec.members():
-        arguments = check_arguments(member.model.name, {**member.model.arguments, "in_channels": 1, "out_channels": 1})
-        places[member.run_hash] = (arguments.get("order", 1), arguments["depth"])
-    runs: dict[tuple[int, int], list[dict[str, float]]] = {}
-    order, depth = next(iter(places.values()))
-    for run in results["runs"]:
-        recorded = run["cell"].get("model.order", order), run["cell"].get("model.depth", depth)
-        runs.setdefault(places.get(run["spec_hash"], recorded), []).append(run["metrics"])
-    cells: tables.DepthCells = {}
-    for place, found in runs.items():
-        cells[place] = {}
-        for name, measured in tables.MEASURED_AS.items():
-            value = tables.statistic([metrics[measured] for metrics in found])
-            cells[place][name] = (value.mean, value.std)
-    return cells
-
-
-def _comparability(spec: Spec) -> str:
-    grid = spec.data.parameters.get("grid", "periodic")
-    if grid == "published":
-        text = "Generated on the published end-point grid with the published distribution; the samples are ours."
-    else:
-        text = (
-            "The published data live on a grid that repeats the periodic end point; ours on the true periodic grid, "
-            "which is an easier map. Read the dashed lines as orientation, not as a target under equal conditions."
-        )
-    given = spec.data.parameters
-    as_published = (given.get("resolution", 64), given.get("train", 1000), spec.train.epochs) == (64, 1000, 100)
-    if as_published:
-        return text
-    return f"{text} These runs are smaller or shorter than the published ones (1000 samples, 64 x 64, 100 epochs)."
 
 
 def _runs(page: Page, out: Path, spec: Spec) -> bool:
@@ -362,16 +290,6 @@ def _resolutions(page: Page, results: dict[str, Any], spec: Spec, labels: list[s
         asked = sorted({int(n) for _, record in records for n in record["rel_l2"]})
         reasons = {n: made.differs_at(n) for n in asked}
         chapters.other_resolutions(page, records, labels, {n: reason for n, reason in reasons.items() if reason})
-
-
-def _published_flows(page: Page, rows: list[tables.Summary], spec: Spec, origin: str) -> None:
-    """Ours beside the published table of the same protocol and viscosity."""
-    made = problem(spec.data.problem, spec.data.parameters).parameters()
-    viscosity, history = made.get("viscosity"), made.get("history")
-    if history == 1 and viscosity in published.NAVIER_STOKES_VISCOSITIES:
-        chapters.one_frame_table(page, rows, viscosity, origin)
-    elif history == 10 and viscosity == 1e-5:
-        chapters.main_table(page, rows, "navier_stokes", origin)
 
 
 def _conditions(results: dict[str, Any], spec: Spec) -> dict[str, str]:

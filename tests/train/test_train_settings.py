@@ -58,6 +58,7 @@ def test_every_setting_is_covered() -> None:
     elsewhere |= {"soap_lr"}  # tests/train/test_optim.py
     elsewhere |= {"augment"}  # tests/train/test_augment.py
     elsewhere |= {"symmetric"}  # of predictions: tests/data/test_views.py
+    elsewhere |= {"start"}  # tests/train/test_start.py
     elsewhere |= {"forcing", "batch_of"}  # of trajectories: tests/train/test_train_rollout.py
     assert set(CHANGES) | elsewhere == set(TrainSpec.model_fields)
 

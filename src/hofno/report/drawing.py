@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -127,6 +127,24 @@ def panels(rows: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
 
     figure = Figure(figsize=(WIDTH, rows * height), layout=ConstrainedLayoutEngine(h_pad=0.09, w_pad=0.06))
     return figure, list(figure.subplots(rows, columns, squeeze=False).flat)
+
+
+def draw_curve(
+    axis: Axes,
+    places: Iterable[float],
+    means: Sequence[float],
+    deviations: Sequence[float | None],
+    styles: Mapping[str, tuple[str, Any, str]],
+    label: str,
+) -> np.ndarray:
+    """A line with markers, and a band of one deviation where there are some; the means as they can be drawn."""
+    x, mean = np.array([*places], dtype=float), positive(means)
+    colour, dash, marker = styles[label]
+    axis.plot(x, mean, color=colour, linestyle=dash, marker=marker, ms=5.5, label=label)
+    if any(deviation is not None for deviation in deviations):
+        std = np.array([deviation or 0.0 for deviation in deviations])
+        axis.fill_between(x, np.maximum(mean - std, mean / 10), mean + std, color=colour, alpha=0.18, lw=0)
+    return mean
 
 
 def legend_below(figure: Figure, axis: Axes, others: Sequence[Any] = ()) -> None:

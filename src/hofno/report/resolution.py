@@ -6,10 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from hofno.report.digits import number, plus_minus
-from hofno.report.drawing import GREY, expect_some, legend_below, log_ticks, panels, positive, series_styles, styled
+from hofno.report.drawing import GREY, draw_curve, expect_some, legend_below, log_ticks, panels, series_styles, styled
 from hofno.report.tables import MISSING, statistic
 
 if TYPE_CHECKING:
@@ -84,14 +82,9 @@ def error_against_resolution(
     for label, seeds in errors.items():
         expect_some(seeds, f"seed of {label}")
         points = sorted(seeds[0])
-        values = np.array([[seed[n] for n in points] for seed in seeds], dtype=float)  # (seed, resolution)
-        mean = positive(values.mean(0))
-        colour, dash, marker = styles[label]
-        axis.plot(points, mean, color=colour, linestyle=dash, marker=marker, ms=5.5, label=label)
-        if len(seeds) > 1:
-            std = values.std(0, ddof=1)
-            axis.fill_between(points, np.maximum(mean - std, mean / 10), mean + std, color=colour, alpha=0.18, lw=0)
-        own = trained_at[label]
+        found = [statistic([seed[n] for seed in seeds]) for n in points]
+        mean = draw_curve(axis, points, [one.mean for one in found], [one.std for one in found], styles, label)
+        (colour, _, marker), own = styles[label], trained_at[label]
         axis.plot(own, mean[points.index(own)], color=colour, marker=marker, ms=11, mec="white", mew=1.5)
         told.append(f"{label} {', '.join(f'{number(e)} at {n}' for n, e in zip(points, mean, strict=True))}")
     every = sorted({n for seeds in errors.values() for n in seeds[0]})
