@@ -11,7 +11,8 @@ from hofno import spec as specs
 from hofno import storage, study
 from hofno.spec import Spec
 from hofno.study import gather
-from hofno.study_report import _depth_cells, write_report
+from hofno.study_published import depth_cells
+from hofno.study_report import write_report
 from hofno.train.show import Show, Silent
 
 BASE: dict[str, Any] = {
@@ -326,7 +327,7 @@ def test_runs_of_another_precision_stand_in_the_figure_by_their_cell(tmp_path: P
     spec = specs.parse({**BASE, "sweep": {"model.order": [1, 3], "model.depth": [1, 2]}})
     results = results_of(spec, [0.9, 0.8, 0.05, 0.03])
     results["runs"][0] |= {"spec_hash": "of tf32", "settings": {"train.precision": "tf32"}}
-    cells = _depth_cells(results, spec)
+    cells = depth_cells(results, spec)
     assert sorted(cells) == [(1, 1), (1, 2), (3, 1), (3, 2)]
     assert cells[1, 1]["rel_l2"] == (0.9, None)
     write_report(tmp_path, results)

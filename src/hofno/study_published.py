@@ -39,7 +39,7 @@ def _published_degree(page: Page, results: dict[str, Any], spec: Spec) -> None:
     degree = int(spec.data.parameters["degree"])
     page.section("Beside the published numbers")
     page.text(_comparability(spec))
-    cells = _depth_cells(results, spec)
+    cells = depth_cells(results, spec)
     page.figure(
         figures.error_against_depth({degree: cells}, {degree: published.poisson(degree)}, "rel_l2"),
         "Error against depth: ours solid, published dashed with hollow markers.",
@@ -52,7 +52,7 @@ def _published_degree(page: Page, results: dict[str, Any], spec: Spec) -> None:
             page.text(table.note)
 
 
-def _depth_cells(results: dict[str, Any], spec: Spec) -> tables.DepthCells:
+def depth_cells(results: dict[str, Any], spec: Spec) -> tables.DepthCells:
     """Measured errors by order and depth, whatever keys tell the members apart.
 
     Runs that are no members of the spec, as those of another precision, are placed by their recorded cell.

@@ -29,7 +29,7 @@ from hofno.report.film import make_film
 from hofno.report.page import Page, check_page_folder, is_page_folder
 from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
-from hofno.report.sweeps import add_sweeps
+from hofno.report.sweeps import add_sweeps, side_by_side
 from hofno.saved import load
 from hofno.spec import Spec
 from hofno.stages import make_data
@@ -55,7 +55,9 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     page = Page(results["title"], _lead(results, spec))
     rows = tables.summarise(results["runs"])
     valid = tables.validation_errors(results["runs"])
-    chapters.headline(page, rows, name_of(*spec.members()[0]) if spec.compare else None, valid)
+    judged = side_by_side(rows, valid, spec.sweep) if spec.compare else []
+    few = [rows[index] for index in judged]
+    chapters.headline(page, few or rows, few[0].label if few else None, [valid[i] for i in judged] or valid)
     remarks = dict.fromkeys(str(remark).strip() for remark in (results.get("remark", ""), spec.remark))
     if remark := "\n\n".join(filter(None, remarks)):
         page.remark(remark)

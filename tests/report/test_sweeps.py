@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hofno.report.page import Page
-from hofno.report.sweeps import add_sweeps, curves_of, error_against, rate, swept_numbers
+from hofno.report.sweeps import add_sweeps, curves_of, error_against, rate, side_by_side, swept_numbers
 from hofno.report.tables import summarise
 
 SWEEP: dict[str, list[Any]] = {"data.train": [80, 20, 40], "model.depth": [1, 4], "seed": [0, 1]}
@@ -72,6 +72,20 @@ def test_a_page_has_a_figure_for_each_number(tmp_path: Path) -> None:
     add_sweeps(page, rows, {"seed": [0, 1]}, "own")
     page.write(tmp_path / "seeds")
     assert "What is swept" not in (tmp_path / "seeds" / "report.md").read_text()
+
+
+def test_own_runs_are_judged_where_they_are_best_beside_others_alike() -> None:
+    rows = summarise(RUNS)
+    nothing, errors = [None] * len(rows), [row.metrics["rel_l2"] for row in rows]
+    for valid in (nothing, errors):
+        chosen = [rows[index] for index in side_by_side(rows, valid, SWEEP)]
+        assert [row.cell.get("label") for row in chosen] == [None, "FNO"]
+        assert all((row.cell["data.train"], row.cell["model.depth"]) == (80, 4) for row in chosen)
+    worst = [errors[-1 - index] for index in range(len(errors))]  # validation says otherwise than test errors
+    own = rows[side_by_side(rows, worst, SWEEP)[0]]
+    assert (own.cell["data.train"], own.cell["model.depth"]) != (80, 4)
+    others = [row for row in rows if "label" in row.cell]
+    assert side_by_side(others, nothing, SWEEP) == []
 
 
 def test_axes_are_logarithmic_where_values_are_far_apart() -> None:

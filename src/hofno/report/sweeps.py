@@ -43,6 +43,25 @@ def add_sweeps(
             page.text("\n".join(told))
 
 
+def side_by_side(
+    rows: Sequence[Summary], valid: Sequence[Statistic | None], sweep: Mapping[str, Sequence[Any]]
+) -> list[int]:
+    """Which rows the spec's own runs are judged by, its own first: all with the swept values that suit these best.
+
+    The best is that of the lowest validation error, where it is known of all of them, else of test error. Empty where
+    none of the spec's own runs is there.
+    """
+    own = [index for index, row in enumerate(rows) if "label" not in row.cell]
+    if not own:
+        return []
+    known = [found.mean for index in own if (found := valid[index]) is not None]
+    errors = known if len(known) == len(own) else [rows[index].metrics["rel_l2"].mean for index in own]
+    best = own[errors.index(min(errors))]
+    keys = [key for key in sweep if key != "seed"]
+    alike = [i for i, row in enumerate(rows) if all(row.cell.get(key) == rows[best].cell.get(key) for key in keys)]
+    return [best, *(index for index in alike if index != best)]
+
+
 def swept_numbers(sweep: Mapping[str, Sequence[Any]]) -> list[str]:
     """The keys with two different numbers or more, seeds excepted."""
     return [
