@@ -195,7 +195,8 @@ def test_measured_flows_are_shown_without_their_run_folders(tmp_path: Path) -> N
     text = (tmp_path / "report.md").read_text()
     assert "Trained for 20 or 40 epochs on" in text
     assert "## Rollouts\n\nCurves are of one run of each model.\n" in text
-    assert len(list((tmp_path / "figures").iterdir())) == 3
+    assert "Test rel. L2 against epochs" in text, "which are swept"
+    assert len(list((tmp_path / "figures").iterdir())) == 4
     first, second = (run for run in results["runs"] if run["seed"] == 0)
     for run in (first, second):
         last = run["rollout"]["rel_l2_per_step"][-1]
