@@ -28,6 +28,7 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device
+from hofno.data.known import stamp_before
 from hofno.data.stamps import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
@@ -58,7 +59,7 @@ from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
 from hofno.train.same_data import describe_data, remember_data
 from hofno.train.show import Show
-from hofno.train.start import check_start, note_of, opened, refuse_known_samples
+from hofno.train.start import check_start, note_of, opened, refuse_known
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings
 from hofno.train.track import Tracker, make_trackers
@@ -89,7 +90,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     check_optimiser(single, spec.train.optimiser)
     if learns and (start := opened(train)) is not None:
         check_start(start, train, whole, made.channels, geometry, made.rollout)
-        refuse_known_samples(start, train, made)
+        refuse_known(start, stamp_before(made))
     given = [torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)]
     with torch.no_grad():
         single.eval()(*given)
@@ -230,7 +231,8 @@ def train_run(spec: Spec, data: Dataset, path: Path, *, resume: bool, show: Show
     device = find_device(spec.device)
     ranks = join(device)
     contents = None if data.origin == "generated" else describe_data(data)  # another device may round those otherwise
-    start = opened(spec.train)
+    if (start := opened(spec.train)) is not None:
+        refuse_known(start, data.stamp)
 
     def begin() -> list[Tracker]:
         held.enter_context(storage.RunLock(path))

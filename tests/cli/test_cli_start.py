@@ -106,3 +106,66 @@ def test_an_operator_that_may_know_test_samples_is_refused(folder: Path, hofno: 
     told = refused("train", "flow.toml", "--out", "other", *start, "--set", "data.test=1")
     assert "with data.samples=7 and data.test=1, test samples could be among those it knows" in told
     assert "--set data.seed=" in told
+
+
+@pytest.fixture
+def own(folder: Path, hofno: Hofno) -> tuple[str, ...]:
+    """Two sets of files of one's own, and a run `first` on one of them; settings that name the other."""
+    rng = np.random.default_rng(0)
+    Path("own.toml").write_text(ARRAYS)
+    for name, shape in {"x": (20, 2, 8, 8), "y": (20, 1, 8, 8)}.items():
+        np.save(f"{name}.npy", rng.normal(size=shape).astype(np.float32))
+        np.save(f"new_{name}.npy", rng.normal(size=shape).astype(np.float32))
+    done(hofno("train", "own.toml", "--out", "first", "--set", "train.epochs=1"))
+    return (
+        "--set",
+        "train.epochs=1",
+        "--set",
+        "train.start=first",
+        "--set",
+        "data.x=new_x.npy",
+        "--set",
+        "data.y=new_y.npy",
+    )
+
+
+def test_an_operator_from_elsewhere_comes_without_its_files(
+    own: tuple[str, ...], hofno: Hofno, refused: Refused, tmp_path: Path
+) -> None:
+    for name in ("x", "y"):
+        shutil.move(f"{name}.npy", tmp_path / f"{name}.npy")
+    done(hofno("train", "own.toml", "--out", "second", *own, "--set", "data.seed=7"))
+    for name in ("x", "y"):  # others of the same name do not hide where the samples are known from
+        shutil.copy(f"new_{name}.npy", f"{name}.npy")
+    known = ("--set", f"data.x={tmp_path / 'x.npy'}", "--set", f"data.y={tmp_path / 'y.npy'}", "--set", "data.seed=7")
+    assert "among those it knows" in refused("show", "own.toml", *own, *known)
+
+
+def test_files_that_have_grown_are_cut_otherwise(own: tuple[str, ...], hofno: Hofno, refused: Refused) -> None:
+    counts = [part for key in ("train=16", "valid=2", "test=2") for part in ("--set", f"data.{key}")]
+    start = (*own[:4], *counts)
+    done(hofno("show", "own.toml", *start))
+    for name in ("x", "y"):
+        np.save(f"{name}.npy", np.concatenate([np.load(f"{name}.npy"), np.load(f"new_{name}.npy")]))
+    assert "cut by data.x=x.npy of 10368 bytes" in refused("show", "own.toml", *start)
+    assert "cut by data.train=16" in refused("show", "own.toml", *own[:4])
+
+
+def test_what_its_own_start_knew_is_known(own: tuple[str, ...], hofno: Hofno, refused: Refused) -> None:
+    done(hofno("train", "own.toml", "--out", "second", *own))
+    third = ("--set", "train.start=second", "--set", "data.seed=7")
+    assert "with data.seed=7, test samples could be among" in refused("train", "own.toml", "--out", "third", *third)
+    back = ("--set", "data.x=x.npy", "--set", "data.y=y.npy")
+    told = refused("evaluate", "second", *back, "--set", "data.seed=7")
+    assert "the operator that the run started with was trained on some of the same samples" in told
+    done(hofno("evaluate", "second", *back))
+
+
+def test_in_python_files_are_known_too(own: tuple[str, ...]) -> None:
+    operator = library.load("first")
+    data = library.generate("arrays", x="x.npy", y="y.npy", seed=7)
+    with pytest.raises(library.HofnoError, match=r"data\.seed=0; with data\.seed=7"):
+        library.fit(operator, data, epochs=1, progress=False)
+    saved = operator.save("elsewhere")
+    with pytest.raises(library.HofnoError, match=r"data\.seed=0; with data\.seed=7"):
+        library.fit(operator.model, data, epochs=1, progress=False, start=str(saved))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from hofno.data import known
 from hofno.errors import SpecError
 from hofno.problems.known import moved_cuts, other_samples
 from hofno.problems.registry import problem
 from hofno.spec import Spec
+from hofno.surrogate import Surrogate
 
 
 def refuse_known_samples(spec: Spec, changed: Spec) -> bool:
@@ -28,6 +30,13 @@ def refuse_known_samples(spec: Spec, changed: Spec) -> bool:
             f"samples: leave data.{key} out, or {other_samples(own)}"
         )
     return True
+
+
+def refuse_samples_of_start(spec: Spec, changed: Spec, operator: Surrogate) -> None:
+    """Refuse other data than those of a run of which the operator it started with may have seen test samples."""
+    if changed.data_hash != spec.data_hash:
+        now = known.stamp_before(problem(changed.data.problem, changed.data.parameters))
+        known.refuse_known_samples(operator.stamp.get("start", {}), now, "the operator that the run started with")
 
 
 def refuse_unseen_motions(run: Path, changed: Spec) -> None:

@@ -13,7 +13,7 @@ import typer
 from hofno import spec as specs
 from hofno import stages, storage
 from hofno.cli.options import print_table, progress_on
-from hofno.cli.other_data import refuse_known_samples, refuse_unseen_motions
+from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
 from hofno.data.files import stamps_of
 from hofno.errors import CheckpointError, SpecError
 from hofno.problems.registry import problem
@@ -45,7 +45,8 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
         refuse_unseen_motions(folder, member)
         refuse_known_samples(spec, member)
     operators = [load(folder, member.device) for folder, member in zip(folders, members, strict=True)]
-    for member, operator in zip(members, operators, strict=True):  # all that can fail early, before anything is solved
+    for spec, member, operator in zip(read, members, operators, strict=True):  # all that can fail early, before solving
+        refuse_samples_of_start(spec, member, operator)
         stages.check_resolutions(member, operator, resolutions)
         stages.predict_as(member, operator)
     own = all(member.run_hash == spec.run_hash for member, spec in zip(members, read, strict=True))

@@ -52,7 +52,7 @@ def evaluate(
     from hofno import spec as specs
     from hofno import stages
     from hofno.cli.expect import beside_the_bound, what_was_kept
-    from hofno.cli.other_data import refuse_known_samples, refuse_unseen_motions
+    from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.stamps import changed_files
     from hofno.saved import load
     from hofno.train.show import choose_show
@@ -74,6 +74,7 @@ def evaluate(
     refuse_unseen_motions(run, changed)
     same_set = refuse_known_samples(spec, changed)
     surrogate = load(run, changed.device)
+    refuse_samples_of_start(spec, changed, surrogate)
     stages.check(changed, learns=False)
     stages.check_channels(changed, surrogate)
     stages.predict_as(changed, surrogate)

@@ -14,7 +14,7 @@ from hofno.data.series import from_trajectories
 from hofno.data.stamps import stamp_of
 from hofno.errors import DataError
 from hofno.problems.base import Problem, Published
-from hofno.problems.own import OwnArrays, OwnTrajectories, open_array
+from hofno.problems.own import Own, OwnArrays, OwnTrajectories, open_array
 
 
 def dataset_of_files(made: Problem) -> Dataset:
@@ -90,6 +90,15 @@ def stamps_of(made: Problem) -> dict[str, dict[str, object]]:
     if isinstance(made, Published):
         return stamps_of_published(made.name, made.files)
     return {name: stamp_of(file) for name, file in made.sources.items()}
+
+
+def cut_of(made: Problem) -> dict[str, Any]:
+    """How a problem that has `sources` cuts its samples, as the stamps of its data tell it; None: the files tell."""
+    if isinstance(made, Published):
+        options = options_of(made.name) | _asked(made)
+        return {"samples": [options["train"] or None, options["valid"], options["test"]]}
+    assert isinstance(made, Own)
+    return {"samples": list(made.counts), "shuffle_seed": made.seed if made.shuffle else None}
 
 
 def _by(shape: tuple[int, ...]) -> str:

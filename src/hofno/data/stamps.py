@@ -8,14 +8,17 @@ from pathlib import Path
 
 END = 2**20
 """Bytes at each end of a file that its stamp knows."""
+PLACE = "place"
+"""What a stamp says of where a file lies; a copy lies elsewhere."""
 BLOCK, BLOCKS = 2**16, 30
 """Bytes of the blocks between its ends that it knows too, and how many are spread evenly over the file."""
 
 
 def stamp_of(file: str | Path) -> dict[str, object]:
-    """Name, size and a hash of the ends of a file and of blocks between them; a copy has the same one.
+    """Name, size and a hash of the ends of a file and of blocks between them; a copy has the same ones.
 
-    A change that lies between these blocks alone, as of a few numbers in gigabytes, is not seen.
+    A change that lies between these blocks alone, as of a few numbers in gigabytes, is not seen. The place, by which
+    a file that has grown is known again, is a hash of its path.
     """
     with Path(file).open("rb") as opened:
         size = opened.seek(0, os.SEEK_END)
@@ -27,7 +30,8 @@ def stamp_of(file: str | Path) -> dict[str, object]:
             opened.seek(size * (block + 1) // (BLOCKS + 1))
             between.update(opened.read(BLOCK))
     hashes = {"sha256_of_ends": ends.hexdigest(), "sha256_of_blocks": between.hexdigest()}
-    return {"name": Path(file).name, "bytes": size, **hashes}
+    place = hashlib.sha256(os.fsencode(Path(file).resolve())).hexdigest()[:16]
+    return {"name": Path(file).name, "bytes": size, **hashes, PLACE: place}
 
 
 def changed_files(before: object, now: object) -> list[str]:
@@ -40,4 +44,11 @@ def changed_files(before: object, now: object) -> list[str]:
 
 def _differs(before: dict[str, object], now: dict[str, object]) -> bool:
     """Whether two stamps of a file say other things; one of an earlier version may say less."""
-    return any(before[key] != now[key] for key in before if key in now)
+    return any(before[key] != now[key] for key in before if key in now and key != PLACE)
+
+
+def may_share(before: dict[str, object], now: dict[str, object]) -> bool:
+    """Whether two stamps are of a file and a copy of it, of any name, or of one file that may have changed."""
+    if PLACE in before and before[PLACE] == now.get(PLACE):
+        return True
+    return not _differs({key: value for key, value in before.items() if key != "name"}, now)

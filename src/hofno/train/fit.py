@@ -22,7 +22,7 @@ from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join
 from hofno.train.same_data import describe_data, remember_data
 from hofno.train.show import choose_show
-from hofno.train.start import note_of, opened, problem_of_data, refuse_known_samples
+from hofno.train.start import note_of, opened, refuse_known
 from hofno.train.track import Tracker, check_trackers, make_trackers
 
 SETTINGS = "settings.json"
@@ -164,8 +164,8 @@ def _begin(model: nn.Module | Surrogate | Run, data: Dataset, spec: TrainSpec) -
             raise SpecError("an operator to start with is given, and another one by start=...; leave one of them out")
         start = surrogate_of(model, "fit")
         model = copy.deepcopy(start.model)
-    if start is not None and (made := problem_of_data(data.stamp)) is not None:
-        refuse_known_samples(start, spec, made)
+    if start is not None:
+        refuse_known(start, data.stamp)
     return model, start
 
 
