@@ -167,6 +167,30 @@ def test_networks_of_the_users_own_go_on_too(data: Dataset, others: Dataset) -> 
     np.testing.assert_array_equal(found.predict(others.test.x.numpy()), run.predict(others.test.x.numpy()))
 
 
+class Keeping(Own):
+    """One that keeps more than float32 weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.ones(2, dtype=torch.bfloat16))
+        self.noted = 3
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"noted": self.noted}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.noted = state["noted"]
+
+
+def test_networks_may_keep_other_things_than_float32(data: Dataset, others: Dataset) -> None:
+    run = fit(Keeping(), data, **QUIET)
+    digests = []
+    for noted in (3, 3, 4):
+        run.surrogate.model.noted = noted  # pyright: ignore[reportAttributeAccessIssue]
+        digests.append(fit(run, others, **STILL).surrogate.stamp["start"]["digest"])
+    assert digests[0] == digests[1] != digests[2]
+
+
 def test_what_is_no_start_is_refused(trained: Trained, data: Dataset, others: Dataset, tmp_path: Path) -> None:
     run = trained()
     joined = hofno.combine([run, trained(seed=1, model={"seed": 1})])
