@@ -19,6 +19,7 @@ from hofno.errors import CheckpointError
 from hofno.geometry import read_geometry
 from hofno.models.registry import build, place
 from hofno.problems.symmetry import read_symmetry
+from hofno.storage.files import taken_from
 from hofno.surrogate import EXPERIENCE, Surrogate
 
 
@@ -34,7 +35,8 @@ def load(path: str | Path, device: str = "cpu") -> Surrogate:
         hint = "it is a file; hofno models are folders" if path.exists() else "there is nothing there"
         if left := storage.left_by_interrupted_save(path):
             hint = f"{hint}, but beside it are {', '.join(map(str, left))}: rename the one you want"
-        raise CheckpointError(f"no saved model at {path}: {hint}; give the folder that training or save() wrote")
+        wanted = f"give the folder that training or save() wrote, by its path{taken_from(path)}"
+        raise CheckpointError(f"no saved model at {path}: {hint}; {wanted}")
     if not (path / "model.safetensors").exists() and (path / "spec.toml").exists():
         raise CheckpointError(f"the run {path} has not finished; continue it with: {resume_command(path)}")
     if not (path / "model.safetensors").exists() and (path / "checkpoints").is_dir():

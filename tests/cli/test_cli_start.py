@@ -58,7 +58,7 @@ def test_a_study_compares_starts(first: Path, hofno: Hofno, refused: Refused) ->
 
 
 def test_an_unfinished_run_wants_the_operator_it_began_with(
-    first: Path, hofno: Hofno, refused: Refused, monkeypatch: pytest.MonkeyPatch
+    first: Path, folder: Path, hofno: Hofno, refused: Refused, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hofno.train import loop
 
@@ -70,6 +70,12 @@ def test_an_unfinished_run_wants_the_operator_it_began_with(
     assert "start was" in refused("train", "--resume", "second")
     shutil.rmtree("first")
     shutil.move("kept", "first")
+    (folder / "elsewhere").mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(folder / "elsewhere")
+        told = refused("train", "--resume", str(folder / "second"))
+        assert "no saved model at first: there is nothing there; give the folder" in told
+        assert f"taken from the folder hofno runs in: {folder / 'elsewhere'}" in told
     done(hofno("train", "--resume", "second"))
 
 

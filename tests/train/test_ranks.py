@@ -72,7 +72,8 @@ def test_two_processes(tmp_path: Path) -> None:
     assert found["statistics"]
     assert "holds an earlier run" in found["taken folder"]
     assert "have different checkpoints" in found["other folder"]
-    for what in ("other model", "other data"):
+    assert found["further"]
+    for what in ("other model", "other data", "other start"):
         assert "have different data, settings or models" in found[what]
     assert "batch_size=3 is shared by 2 processes; make it a multiple of 2" in found["odd batch"]
     assert "1 training samples for 2 processes" in found["few samples"]

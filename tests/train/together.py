@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 import hofno
 from hofno.data.dataset import Dataset
+from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import HofnoError
 from hofno.train.loop import Interrupted
 from hofno.train.ranks import Share, join
@@ -60,7 +62,7 @@ def interrupted_after(steps: int, rank: int, out: Path) -> str:
     return "not interrupted"
 
 
-def refusal(data: Dataset, model: torch.nn.Module | None = None, **settings: Any) -> str:
+def refusal(data: Dataset, model: torch.nn.Module | hofno.Surrogate | None = None, **settings: Any) -> str:
     try:
         hofno.fit(model or network(), data, **{**SETTINGS, **settings})
     except HofnoError as error:
@@ -136,6 +138,11 @@ def main(folder: Path) -> None:
     found["other folder"] = refusal(dataset(), network(drop_path=0.3), out=seen, resume=True)
     found["other model"] = refusal(dataset(), hofno.HOFNO(1, 1, modes=(4, 4), width=8 + ranks.rank, depth=1))
     found["other data"] = refusal(dataset(seed=ranks.rank))
+    further = hofno.fit(run, dataset(seed=5), **SETTINGS)
+    found["further"] = all(torch.equal(each, weights(further)) for each in ranks.gather(weights(further)))
+    statistics = run.surrogate.inputs
+    moved = ChannelNormaliser(statistics.mean + ranks.rank, statistics.std)
+    found["other start"] = refusal(dataset(), replace(run.surrogate, inputs=moved))
     found["odd batch"] = refusal(dataset(), batch_size=3)
     found["few samples"] = refusal(dataset(samples=1))
     if ranks.first:

@@ -200,11 +200,15 @@ def write_failure(
     return CheckpointError(f"{path} ({size} bytes) could not be written: {_reason(error)}; {remedy}; {state}")
 
 
+def taken_from(path: Path) -> str:
+    """Where a relative path begins, to end a remark on the path; nothing of an absolute one."""
+    return "" if path.is_absolute() else f", which is taken from the folder hofno runs in: {Path.cwd()}"
+
+
 def read_failure(path: Path, error: OSError) -> CheckpointError:
     """One line for a read that the system refused."""
     if isinstance(error, FileNotFoundError):
-        start = "" if path.is_absolute() else f", which is taken from the folder hofno runs in: {Path.cwd()}"
-        return CheckpointError(f"{path} is missing; check the path{start}")
+        return CheckpointError(f"{path} is missing; check the path{taken_from(path)}")
     if isinstance(error, NotADirectoryError) and path.parent.is_file():
         return CheckpointError(f"{path.parent} is a file, and {path.name} is looked for in it; give the folder of it")
     return CheckpointError(f"{path} could not be read: {_reason(error)}; check the path and its permissions")

@@ -41,7 +41,14 @@ from hofno.train.ranks import Ranks, join
 from hofno.train.same_data import describe_data, stamp_of_data
 from hofno.train.schedule import rate
 from hofno.train.show import Show, Silent, showing
-from hofno.train.start import check_start, placed, stamp_of_start, statistics_of, unlike_training
+from hofno.train.start import (
+    check_start,
+    digest_of_statistics,
+    placed,
+    stamp_of_start,
+    statistics_of,
+    unlike_training,
+)
 from hofno.train.state import Position, TrainState
 from hofno.train.step import Step
 from hofno.train.targets import about_offset, check_targets
@@ -180,7 +187,8 @@ def train(
         if start is not None:
             model.load_state_dict(start.model.state_dict())
         if ranks.count > 1:
-            ranks.check_alike("data, settings or models", f"{seed} {spec!r} {contents} {_described(model)}")
+            told = f"{seed} {spec!r} {contents} {digest_of_statistics(start)} {_described(model)}"
+            ranks.check_alike("data, settings or models", told)
             ranks.same_weights(model)
         check_fit(model, data, device, spec.coarser)
         optimisers = Optimisers(model, spec, device)

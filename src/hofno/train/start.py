@@ -110,22 +110,12 @@ def unlike_training(start: Surrogate, data: Dataset) -> str | None:
 
 def digest_of(start: Surrogate) -> str:
     """The first 16 hexadecimal digits of a hash of all that training takes from the operator."""
-    found = hashlib.sha256()
-    tensors: dict[str, Any] = {
-        **start.model.state_dict(),
-        **start.inputs.tensors("inputs"),
-        **start.targets.tensors("targets"),
-    }
-    for name in sorted(tensors):
-        values = tensors[name]
-        if not isinstance(values, Tensor):  # what a network of the user's own keeps beside its weights
-            found.update(f"{name} {values!r} ".encode())
-            continue
-        found.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
-        found.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    if isinstance(start.grid, Points):
-        found.update(f"{start.grid.low} {start.grid.high}".encode())
-    return found.hexdigest()[:16]
+    return _digest({**start.model.state_dict(), **_statistics(start)}, start.grid)
+
+
+def digest_of_statistics(start: Surrogate | None) -> str:
+    """That of all but the weights."""
+    return "" if start is None else _digest(_statistics(start), start.grid)
 
 
 def note_of(start: Surrogate | None) -> dict[str, str]:
@@ -138,6 +128,24 @@ def stamp_of_start(start: Surrogate | None) -> dict[str, Any]:
     if start is None:
         return {}
     return {"start": {"digest": digest_of(start), "data": {}} | {k: start.stamp[k] for k in KEPT if k in start.stamp}}
+
+
+def _statistics(start: Surrogate) -> dict[str, Any]:
+    return {**start.inputs.tensors("inputs"), **start.targets.tensors("targets")}
+
+
+def _digest(tensors: dict[str, Any], grid: Geometry) -> str:
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        values = tensors[name]
+        if not isinstance(values, Tensor):  # what a network of the user's own keeps beside its weights
+            found.update(f"{name} {values!r} ".encode())
+            continue
+        found.update(f"{name} {values.dtype} {tuple(values.shape)} ".encode())
+        found.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    if isinstance(grid, Points):
+        found.update(f"{grid.low} {grid.high}".encode())
+    return found.hexdigest()[:16]
 
 
 def _steps(rollout: Rollout) -> dict[str, int]:
