@@ -205,6 +205,9 @@ def test_what_is_no_start_is_refused(trained: Trained, data: Dataset, others: Da
     three = generate("poisson", resolution=16, train=8, seed=5, **{**SMALL, "degree": 3})
     with pytest.raises(ShapeError, match="takes 2 input channels and predicts 1; these data have 3 and 1"):
         fit(run, three, **QUIET)
+    line = from_arrays(np.ones((8, 2, 9)), np.ones((8, 1, 9)) * np.arange(9), split=(4, 2, 2))
+    with pytest.raises(ShapeError, match="of as many axes"):
+        fit(run, line, **QUIET)
     with pytest.raises(HofnoError, match="fit trains a torch module"):
         fit("saved", others, **QUIET)  # pyright: ignore[reportArgumentType]
     frames = hofno.from_trajectories(np.random.default_rng(0).normal(size=(10, 5, 16, 16)), history=2)
@@ -235,6 +238,9 @@ def test_at_points_the_box_of_the_operator_stays() -> None:
     places = narrow.test.coords
     assert places is not None
     np.testing.assert_array_equal(found.predict(None, places.numpy()), run.predict(None, places.numpy()))
+    in_space = from_arrays(None, rng.normal(size=(12, 1, 30)), rng.uniform(size=(12, 3, 30)), split=(8, 2, 2))
+    with pytest.raises(ShapeError, match="same kind of places, of as many axes"):
+        fit(run, in_space, **QUIET)
 
 
 def test_frames_go_on_from_frames() -> None:

@@ -173,8 +173,8 @@ def train(
     check_task(data, spec)
     about_targets = check_targets(data, spec)
     if start is not None:
-        data = placed(data, start)
         check_start(start, spec, model, (data.in_channels, data.out_channels), data.grid, data.rollout)
+        data = placed(data, start)
     model.to(device).train()
     inputs, targets = normalisers(data, spec) if start is None else statistics_of(start)
     symmetry = data.symmetry if spec.symmetric else None

@@ -157,10 +157,11 @@ def _told(steps: dict[str, int]) -> str:
 
 
 def _check_places(start: Surrogate, grid: Geometry) -> None:
-    if kind_of(start.grid) != kind_of(grid) or (isinstance(grid, Surface) and grid != start.grid):
+    places = [(kind_of(one), one.dim if isinstance(one, Points) else len(one.shape)) for one in (start.grid, grid)]
+    if places[0] != places[1] or (isinstance(grid, Surface) and grid != start.grid):
         raise ShapeError(
             f"the operator to start with is on {start.grid}, and these data on {grid}; start with one on the same kind "
-            "of places, on a surface the same triangles"
+            "of places, of as many axes, on a surface the same triangles"
         )
     shape, own = tuple(grid.shape), tuple(start.grid.shape)
     if shape != own and any(isinstance(part, PointwiseNormaliser) for part in (start.inputs, start.targets)):
