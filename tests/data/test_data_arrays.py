@@ -127,6 +127,10 @@ class TestFromArrays:
             (lambda x, y: (x, None), "y is an array or a tensor; got None; give its values"),
             (lambda x, y: ([[1, 2], [3]], y), "rows of different lengths"),
             (lambda x, y: (np.ma.masked_less(x, np.median(x)), y), r"leaves 300 of 600 .*such as x\.filled\(0\)"),
+            (
+                lambda x, y: ([*x[:3], *np.ma.masked_less(x[3:], 9)], y),
+                r"^x\[3\] is a masked .*such as x\[3\]\.filled\(0\)",
+            ),
         ],
     )
     def test_arrays_that_do_not_fit(self, change: object, text: str) -> None:

@@ -35,9 +35,13 @@ def as_float32(values: object, name: str, *, masked: bool = False) -> Tensor:
 def refuse_masked(values: object, name: str) -> None:
     """Refuse numbers that NumPy leaves out, as readers of files with land or obstacles do: what is below is a filling.
 
-    An array without any is one like others.
+    An array without any is one like others. Those in a list are looked at one by one: a list of them keeps no mask.
     """
-    if isinstance(values, np.ma.MaskedArray) and (count := int(np.ma.count_masked(values))) > 0:
+    if isinstance(values, list | tuple):
+        for index, part in enumerate(values):
+            if isinstance(part, list | tuple | np.ma.MaskedArray):
+                refuse_masked(part, f"{name}[{index}]")
+    elif isinstance(values, np.ma.MaskedArray) and (count := int(np.ma.count_masked(values))) > 0:
         raise DataError(
             f"{name} is a masked array that leaves {count} of {values.size} values out, and fields need them all; say "
             f"what they are, such as {name}.filled(0), and give the mask as a field of its own where it matters"
