@@ -15,13 +15,14 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import re
 import tomllib
 from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hofno.errors import SpecError
 
@@ -54,6 +55,11 @@ class ModelSpec(BaseModel):
     @property
     def arguments(self) -> dict[str, Any]:
         return dict(self.__pydantic_extra__ or {})
+
+
+def _as_text(path: object) -> object:
+    """A path of `pathlib`, as `Run.save` returns one, as what a spec holds."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 class TrainSpec(Section):
@@ -118,7 +124,7 @@ class TrainSpec(Section):
         description="deviation of the noise added to standardised inputs, but for fixed fields of trajectories",
     )
     select: Literal["last", "best"] = Field("last", description="save the last weights, or those best on validation")
-    start: str = Field(
+    start: Annotated[str, BeforeValidator(_as_text)] = Field(
         "", description="folder of a trained operator to begin with: its weights and statistics in place of new ones"
     )
 

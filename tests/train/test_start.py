@@ -42,7 +42,7 @@ def test_it_begins_as_the_operator(trained: Trained, others: Dataset, tmp_path: 
     before = copy.deepcopy(run.surrogate)
     model = HOFNO(2, 1, (4, 4), width=8, depth=1, order=2)
     if as_what == "folder":
-        found = fit(model, others, start=str(run.save(tmp_path / "saved")), **STILL)
+        found = fit(model, others, start=run.save(tmp_path / "saved"), **STILL)
         assert found.surrogate.model is model
     else:
         found = fit(run if as_what == "run" else run.surrogate, others, **STILL)
