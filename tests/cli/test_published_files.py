@@ -135,6 +135,23 @@ def test_a_run_does_not_go_on_with_another_published_file(flow: Path, hofno: Hof
     assert "the run in run was started with other data" in refused("train", "--resume", "run")
 
 
+def test_an_operator_that_may_know_test_samples_of_a_file(flow: Path, hofno: Hofno, refused: Refused) -> None:
+    one = ("--set", "compare=[]", "--set", "train.epochs=1")
+    assert hofno("train", "flow.toml", "--out", "first", *one).exit_code == 0
+    start = (*one, "--set", "train.start=first")
+    (flow / "flow.mat").rename(flow / "moved.mat")
+    moved = (*start, "--set", "data.files=moved.mat")
+    assert hofno("train", "flow.toml", "--out", "second", *moved).exit_code == 0
+    for command in (("show", "flow.toml"), ("train", "flow.toml", "--out", "third")):
+        told = refused(*command, *moved, "--set", "data.test=1")
+        assert "data.test=1, test samples could be among those it knows" in told
+        assert "name files of other samples" in told
+    assert not Path("third").exists()
+    scipy.io.savemat(flow / "other.mat", {"u": frames()[::-1] + 1e-3 * frames()})
+    other = (*start, "--set", "data.files=other.mat", "--set", "data.test=1")
+    assert hofno("show", "flow.toml", *other).exit_code == 0
+
+
 def test_without_validation_samples(flow: Path, hofno: Hofno, refused: Refused) -> None:
     none = ("--set", "data.valid=0")
     assert "20 training, no validation, 4 test" in hofno("show", "flow.toml", *none).stdout
