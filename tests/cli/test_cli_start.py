@@ -157,6 +157,11 @@ def test_files_that_have_grown_are_cut_otherwise(own: tuple[str, ...], hofno: Ho
     assert "cut by data.train=16" in refused("show", "own.toml", *own[:4])
 
 
+def test_other_targets_of_the_same_samples_are_cut_alike(own: tuple[str, ...], hofno: Hofno) -> None:
+    np.save("y.npy", np.load("y.npy").astype(np.float64))  # as many samples, in a longer file
+    done(hofno("show", "own.toml", *own[:4]))
+
+
 def test_what_its_own_start_knew_is_known(own: tuple[str, ...], hofno: Hofno, refused: Refused) -> None:
     done(hofno("train", "own.toml", "--out", "second", *own))
     third = ("--set", "train.start=second", "--set", "data.seed=7")

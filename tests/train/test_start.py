@@ -77,6 +77,12 @@ def test_what_was_learnt_helps_where_samples_are_few() -> None:
     assert errors[0] < 0.5 * errors[1]
 
 
+def test_an_operator_of_another_version_is_no_less_a_start(trained: Trained) -> None:
+    operator = copy.deepcopy(trained().surrogate)
+    operator.stamp["data"]["parameters"]["waves_once"] = 3
+    fit(operator, generate("poisson", resolution=16, train=8, seed=5, **SMALL), **QUIET)
+
+
 def test_resume_is_exact_and_wants_the_same_operator(
     trained: Trained, others: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
