@@ -19,7 +19,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from torch import Tensor, nn
 from hofno import storage
 from hofno.data.views import Views
 from hofno.errors import HofnoError, SpecError
+from hofno.exact import is_whole
 from hofno.geometry import Points, describe_geometry, kind_of
 from hofno.models.registry import MODELS, model_name
 from hofno.storage.files import one_line
@@ -110,7 +110,7 @@ def export(
     if path.suffix == ".onnx" and (missing := [name for name in NEEDED if find_spec(name) is None]):
         raise SpecError(f"ONNX files need {', '.join(missing)}: pip install 'hofno[export]'; or export to FILE.pt2")
     for name, value in (("batch", batch), ("steps", steps)):
-        if value is not None and (not isinstance(value, Integral) or value < 1):
+        if value is not None and (not is_whole(value) or value < 1):
             raise SpecError(f"{name} is a whole number of at least 1; got {value!r}")
     if steps is not None and surrogate.rollout is None:
         raise SpecError("steps counts predicted frames, and the model was not trained on trajectories; leave it out")
@@ -153,7 +153,7 @@ def _grid(surrogate: Surrogate, shape: tuple[int, ...] | None) -> tuple[int, ...
     if shape is None:
         return own
     given = tuple(shape) if isinstance(shape, Iterable) else ()
-    if len(given) != len(own) or not all(isinstance(n, Integral) and n >= 1 for n in given):
+    if len(given) != len(own) or not all(is_whole(n) and int(n) >= 1 for n in given):
         raise SpecError(f"shape must be {len(own)} numbers of points, as {' x '.join(map(str, own))} is; got {shape!r}")
     return tuple(int(n) for n in given)
 

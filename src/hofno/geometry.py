@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any, Literal, ParamSpec
 
 import numpy as np
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from hofno.errors import ShapeError, SpecError
+from hofno.exact import is_whole
 from hofno.surface import Surface
 
 P = ParamSpec("P")
@@ -84,7 +84,7 @@ def check_modes(modes: tuple[int, ...], mode_set: ModeSet, points: tuple[int, ..
 
 def check_mode_counts(modes: tuple[int, ...]) -> tuple[int, ...]:
     """Validate the `modes` argument itself: one to three positive integers."""
-    if not isinstance(modes, tuple | list) or not all(isinstance(m, Integral) for m in modes):
+    if not isinstance(modes, tuple | list) or not all(is_whole(m) for m in modes):
         raise SpecError(f"modes must be a tuple of whole numbers, one for each axis, such as (16, 16); got {modes!r}")
     modes = tuple(int(m) for m in modes)
     if not 1 <= len(modes) <= 3:

@@ -18,19 +18,20 @@ import math
 import os
 import re
 import tomllib
-from numbers import Integral
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from hofno.checked import Checked
 from hofno.errors import SpecError
+from hofno.exact import is_whole
 
 LARGEST_SEED = 2**63 - 1
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+class Section(Checked):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
 
 class DataSpec(BaseModel):
@@ -206,7 +207,7 @@ class Spec(Section):
 
 def check_seed(seed: object) -> int:
     """A seed of random numbers, given from Python."""
-    if not isinstance(seed, Integral) or not 0 <= int(seed) <= LARGEST_SEED:
+    if not is_whole(seed) or not 0 <= int(seed) <= LARGEST_SEED:
         raise SpecError(f"seed is a whole number from 0 to {LARGEST_SEED}; got {seed!r}; give such a one")
     return int(seed)
 

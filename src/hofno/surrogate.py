@@ -16,7 +16,6 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +31,7 @@ from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.spread import mean_and_deviation, relative_spread
 from hofno.data.views import Views
 from hofno.errors import ShapeError, SpecError
+from hofno.exact import is_whole
 from hofno.geometry import Geometry, Points, describe_geometry, kind_of
 from hofno.layers.precision import convolutions_like_products
 from hofno.models.registry import arguments_of_model, model_name, networks_of, parameter_counts
@@ -56,7 +56,7 @@ def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int, fixed
 
 def check_batch_size(batch_size: object) -> None:
     """Refuse what is not a number of samples."""
-    if not isinstance(batch_size, Integral) or int(batch_size) < 1:
+    if not is_whole(batch_size) or int(batch_size) < 1:
         raise SpecError(
             f"batch_size counts samples of a forward pass, 1 or more; got {batch_size!r}; give such a number"
         )
@@ -122,7 +122,7 @@ class Surrogate:
         return asked.result(predicted, self.targets.mean.shape[0])
 
     def _check_call(self, batch_size: int, steps: int | None = None) -> None:
-        if steps is not None and (self.rollout is None or not isinstance(steps, Integral) or steps < 1):
+        if steps is not None and (self.rollout is None or not is_whole(steps) or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps!r}, but {why}; leave it out")
         check_batch_size(batch_size)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from numbers import Integral
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from hofno.data.ondisk import FileArray, Values, fits, joined, taken
 from hofno.data.rounding import warn_of_rounding
 from hofno.data.values import as_float32, refuse_masked
 from hofno.errors import DataError
+from hofno.exact import is_whole
 from hofno.geometry import Grid
 from hofno.problems.symmetry import Symmetry
 from hofno.problems.trajectories import misfit_of_fixed, split_frames
@@ -124,7 +124,7 @@ def from_trajectories(
 
 def _frames(name: str, count: object) -> int:
     """A number of frames, of Python or NumPy, as one that can be saved."""
-    if not isinstance(count, Integral) or isinstance(count, bool):
+    if not is_whole(count):
         raise DataError(f"{name} counts frames; got {count!r}; give a whole number")
     return int(count)
 

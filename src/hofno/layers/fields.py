@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import torch
 from torch import Tensor, nn
 
 from hofno.errors import ShapeError, SpecError
+from hofno.exact import is_whole
 from hofno.geometry import Coordinates, cached_coordinates
 
 EPSILON = 1e-5
@@ -16,7 +15,7 @@ EPSILON = 1e-5
 def whole_numbers(**values: object) -> None:
     """Refuse arguments that are no whole numbers, by name."""
     for name, value in values.items():
-        if not isinstance(value, Integral):
+        if not is_whole(value):
             raise SpecError(f"{name} is a whole number, such as 2; got {value!r}; give such a one")
 
 

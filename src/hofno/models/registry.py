@@ -215,7 +215,9 @@ def build(name: str, arguments: dict[str, Any]) -> nn.Module:
 
 def check_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments of the model's constructor, converted to their types; unknown names and wrong types are errors."""
-    from pydantic import ConfigDict, ValidationError, create_model
+    from pydantic import ValidationError, create_model
+
+    from hofno.checked import Checked
 
     constructor = model_class(name).__init__
     hints = get_type_hints(constructor)
@@ -225,7 +227,7 @@ def check_arguments(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
             continue
         required = parameter.default is inspect.Parameter.empty
         fields[key] = (hints[key], ... if required else parameter.default)
-    schema = create_model(f"{name} arguments", __config__=ConfigDict(extra="forbid"), **fields)
+    schema = create_model(f"{name} arguments", __base__=Checked, **fields)
     try:
         return schema(**arguments).model_dump()
     except ValidationError as error:

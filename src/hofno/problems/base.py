@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
+from hofno.checked import Checked
 from hofno.geometry import Geometry, Mesh
 from hofno.problems.symmetry import Symmetry
 
@@ -85,10 +86,10 @@ class Trajectories:
     later: np.ndarray
 
 
-class Problem(BaseModel):
+class Problem(Checked):
     """Base of the benchmarks. The fields of a subclass are its parameters; unknown ones are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
     summary: ClassVar[str]

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from hofno import storage
+from hofno.checked import Checked
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.problems.base import SEEDS, InTime, OneSet, Progress, ignore_progress
 from hofno.problems.groups import groups_in_memory
@@ -42,10 +43,10 @@ class Simulator(Protocol):
         ...
 
 
-class Flow(BaseModel):
+class Flow(Checked):
     """A set of trajectories, given by its parameters: the same parameters give the same numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
 
