@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from hofno import FNO, HOFNO, Surrogate, load, storage
+from hofno import FNO, HOFNO, Split, Surrogate, load, storage
 from hofno.data.device import find_device
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import CheckpointError, DataError, ShapeError, SpecError
+from hofno.evaluation.metrics import UNBOUNDED
+from hofno.evaluation.score import score
 from hofno.geometry import Grid, Mesh
 from hofno.saved import load_weights
 
@@ -49,6 +52,19 @@ class TestPredict:
         np.testing.assert_allclose(surrogate.predict(x[2]), batch[2], rtol=1e-5)
         np.testing.assert_allclose(surrogate.predict(x, batch_size=2), batch, rtol=1e-5)
         np.testing.assert_array_equal(surrogate.predict(x.astype(np.float64)), batch)
+
+    def test_predictions_that_are_no_numbers_are_named_once(self, surrogate: Surrogate, x: np.ndarray) -> None:
+        x[[1, 4]] = 3e38  # infinite once it is standardised
+        with pytest.warns(UserWarning, match="^NaN or infinite: 2 of 5 predictions, by number 1, 4; do not") as warned:
+            found = surrogate.predict(x, batch_size=2)
+        assert len(warned) == 1
+        assert np.isfinite(found).reshape(5, -1).all(1).tolist() == [True, False, True, True, False]
+        with pytest.warns(UserWarning, match="1 of 1 predictions, by number 0;"):
+            surrogate.predict(x[1])
+        split = Split(torch.from_numpy(x), torch.ones(5, 1, 8, 8))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # evaluation counts them
+            assert int((score(surrogate, split).rel_l2 == UNBOUNDED).sum()) == 2
 
     def test_another_resolution(self, surrogate: Surrogate) -> None:
         assert surrogate.predict(np.ones((1, 2, 12, 10))).shape == (1, 1, 12, 10)

@@ -157,7 +157,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
     x, y, coords, mask = shown_sample.x, shown_sample.y, shown_sample.coords, shown_sample.mask
     if data.rollout is None:
-        found = {label: load(folder).predict(x, coords, mask=mask) for label, (_, folder) in few.items()}
+        found = {label: load(folder).predict_tensor(x, coords=coords, mask=mask) for label, (_, folder) in few.items()}
         there = slice(None) if mask is None else mask[0]
         predictions = {label: values[..., there].numpy() for label, values in found.items()}
         show_sample(page, _where_points_are(shown_sample), predictions, scene_of(made), count)
@@ -257,7 +257,7 @@ def _filmed(page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made
     fields = 1 if made.rollout is None else made.rollout.fields
     start, steps, truth = _first_time(made), truth.shape[1] // fields, as_drawn(truth[:, ::fields], made)
     predictions = {
-        label: as_drawn(load(folder).predict(x, steps=steps)[0, ::fields], made).numpy()
+        label: as_drawn(load(folder).predict_tensor(x, steps=steps)[0, ::fields], made).numpy()
         for label, folder in folders.items()
     }
     times = [f"t = {start + index}" for index in range(steps)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -26,7 +27,7 @@ from torch import Tensor, nn
 from hofno import storage
 from hofno.data.dataset import Dataset, Rollout
 from hofno.data.experience import Experience
-from hofno.data.given import Given, given
+from hofno.data.given import Given, given, what_is_lost
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.spread import mean_and_deviation, relative_spread
 from hofno.data.views import Views
@@ -115,13 +116,18 @@ class Surrogate:
         channels each, one frame after the other; given as (n, history, fields, *grid), they come back in that form.
         Where the model was trained with fixed fields, these are put before the frames as `fixed` (n, c, *grid), or
         (c, *grid) for all samples, unless x holds them.
+
+        Predictions that are NaN or infinite, as rollouts without bound end in, are named in a warning.
         """
-        self._check_call(batch_size, steps)
+        self.check_call(batch_size, steps)
         asked = self.asked(x, coords, mask, fixed)
         predicted = self.predict_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)
+        if lost := what_is_lost(predicted):
+            warnings.warn(lost, stacklevel=2)
         return asked.result(predicted, self.targets.mean.shape[0])
 
-    def _check_call(self, batch_size: int, steps: int | None = None) -> None:
+    def check_call(self, batch_size: int, steps: int | None = None) -> None:
+        """Refuse what is no number of samples in a pass, or of frames."""
         if steps is not None and (self.rollout is None or not is_whole(steps) or steps < 1):
             why = "the model was not trained on trajectories" if self.rollout is None else "at least one is needed"
             raise SpecError(f"steps counts predicted frames; got {steps!r}, but {why}; leave it out")
@@ -149,7 +155,7 @@ class Surrogate:
         itself: `error_bound` of the same inputs says how large errors are for such a spread. In time each of them goes
         its own way, where `predict` goes on from their mean.
         """
-        self._check_call(batch_size, steps)
+        self.check_call(batch_size, steps)
         asked = self.asked(x, coords, mask, fixed)
         found = self.spread_tensor(asked.fields, batch_size, steps, coords=asked.coords, mask=asked.inside)[1]
         return asked.result(found.float(), self.targets.mean.shape[0])
@@ -203,7 +209,7 @@ class Surrogate:
             )
         if all(part is None for part in (x, coords, mask, fixed)):
             return known.error_bound(coverage)
-        self._check_call(batch_size)
+        self.check_call(batch_size)
         asked = self.asked(x, coords, mask, fixed)
         return asked.numbers(self.bounds_of(asked, coverage, batch_size))
 

@@ -16,7 +16,6 @@ from typer.testing import Result
 
 import hofno as library
 from hofno import study_report
-from hofno.cli.expect import what_is_lost
 from hofno.data.store import generate
 from hofno.errors import DataError, SpecError
 from hofno.geometry import Grid, Mesh, Points
@@ -398,18 +397,19 @@ def test_predictions_that_are_no_numbers_are_named(arrays: Path, hofno: Hofno, m
     assert hofno("train", "own.toml", "--out", "run").exit_code == 0
     np.save(arrays / "given.npy", np.load(arrays / "frames.npy")[:9, :1])
     assert "NaN" not in hofno("predict", "run", "given.npy", "out.npy").stdout
-    predict = library.Surrogate.predict
+    predict = library.Surrogate.predict_tensor
 
-    def unbounded(self: library.Surrogate, x: Any, *others: Any, **more: Any) -> Any:
+    def unbounded(self: library.Surrogate, x: torch.Tensor, *others: Any, **more: Any) -> torch.Tensor:
         found = predict(self, x, *others, **more)
-        return np.where(np.arange(9)[:, None, None, None] % 8 > 0, np.float32(np.nan), found)
+        return torch.where(torch.arange(len(x))[:, None, None, None] % 8 > 0, torch.nan, found)
 
-    monkeypatch.setattr(library.Surrogate, "predict", unbounded)
-    told = hofno("predict", "run", "given.npy", "lost.npy").stdout
-    assert "NaN or infinite: 7 of 9 predictions, by number 1, 2, 3, 4, 5 and 2 more; do not rely on them" in told
-    assert what_is_lost(np.full((1, 8, 8), np.inf), 2) == [
-        "NaN or infinite: 1 of 1 predictions, by number 0; do not rely on them"
-    ]
+    monkeypatch.setattr(library.Surrogate, "predict_tensor", unbounded)
+    line = "NaN or infinite: 7 of 9 predictions, by number 1, 2, 3, 4, 5 and 2 more; do not rely on them"
+    done = hofno("predict", "run", "given.npy", "lost.npy")
+    assert (done.output.count("NaN"), line in done.stdout) == (1, True)
+    with pytest.warns(UserWarning, match=f"^{line}$") as warned:
+        library.load("run").predict(np.load("given.npy"))
+    assert (len(warned), warned[0].filename) == (1, __file__)
 
 
 def test_a_run_goes_on_with_its_fixed_fields_alone(arrays: Path, hofno: Hofno) -> None:

@@ -45,16 +45,6 @@ def what_to_expect(
     return lines
 
 
-def what_is_lost(predicted: np.ndarray, axes: int) -> list[str]:
-    """A line on predictions that are no numbers, as rollouts without bound end in; `axes` are those of a field."""
-    rows = predicted[None] if predicted.ndim == axes + 1 else predicted
-    wrong = np.flatnonzero(~np.isfinite(rows).reshape(len(rows), -1).all(1))
-    if len(wrong) == 0:
-        return []
-    named = ", ".join(map(str, wrong[:NAMED])) + (f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else "")
-    return [f"NaN or infinite: {len(wrong)} of {len(rows)} predictions, by number {named}; do not rely on them"]
-
-
 def _of_each(operator: Surrogate, known: Experience, asked: Given, steps: int | None) -> list[str]:
     """A line on the bounds of single predictions, where they have any."""
     usual = operator.rollout is None or steps in (None, operator.rollout.horizon)

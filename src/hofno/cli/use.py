@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hofno.spec import Spec
 
 WORST = 5
+BATCH = 32
+"""Samples in a forward pass."""
 SYMMETRIC = "train.symmetric"
 BENCHES = ("model", "engine", "peers", "transform", "study")
 
@@ -160,7 +162,8 @@ def predict(
     error to expect, by the validation samples of the training, and which inputs are unlike those of training.
     """
     from hofno import storage
-    from hofno.cli.expect import what_is_lost, what_to_expect
+    from hofno.cli.expect import what_to_expect
+    from hofno.data.given import what_is_lost
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
     from hofno.saved import load
@@ -183,13 +186,17 @@ def predict(
     asked = (values, places)
     if isinstance(operator.grid, Points) and operator.inputs.mean.shape[0] == 0 and places is None:
         asked = (None, values)
-    predicted = operator.predict(*asked, mask=inside, fixed=kept, steps=steps)
+    operator.check_call(BATCH, steps)
+    batch = operator.asked(*asked, inside, kept)
+    found = operator.predict_tensor(batch.fields, BATCH, steps, coords=batch.coords, mask=batch.inside)
+    predicted = batch.result(found, operator.targets.mean.shape[0])
     if spread is not None:
         storage.write_bytes(spread, npy_bytes(operator.spread(*asked, mask=inside, fixed=kept, steps=steps)))
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
-    lost = what_is_lost(predicted, len(operator.grid.shape))
-    for line in [*lost, *what_to_expect(operator, *asked, inside, kept, steps=steps)]:
+    if lost := what_is_lost(found):
+        typer.echo(lost)
+    for line in what_to_expect(operator, *asked, inside, kept, steps=steps):
         typer.echo(line)
 
 

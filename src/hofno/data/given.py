@@ -12,6 +12,7 @@ from torch import Tensor
 
 from hofno.data.clouds import is_list_of_samples, pad_samples
 from hofno.data.dataset import Rollout, refuse_not_finite
+from hofno.data.faint import named
 from hofno.data.values import as_float32, as_mask
 from hofno.errors import ShapeError, SpecError
 from hofno.geometry import Geometry, Mesh, Points, kind_of
@@ -44,6 +45,15 @@ class Given:
     def numbers(self, values: Tensor) -> Any:
         """One number for each sample, (n,); that number where one sample was given."""
         return float(values[0]) if self.single else _like(values, self.like)
+
+
+def what_is_lost(predicted: Tensor) -> str:
+    """A line on predictions (n, c, *grid) that are no numbers, as rollouts without bound end in; empty without any."""
+    wrong = (~predicted.isfinite().flatten(1).all(1)).nonzero().flatten()
+    if len(wrong) == 0:
+        return ""
+    count = f"{len(wrong)} of {len(predicted)} predictions"
+    return f"NaN or infinite: {count}, by number {named(wrong)}; do not rely on them"
 
 
 def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: int, rollout: Rollout | None) -> Given:
