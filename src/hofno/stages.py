@@ -81,7 +81,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     channels_in, channels_out = made.channels
     arguments = {**spec.model.arguments, "in_channels": channels_in, "out_channels": channels_out}
     arguments = check_arguments(spec.model.name, arguments)
-    check_axes(arguments, geometry.dim if isinstance(geometry, Points) else len(geometry.shape))
+    check_axes(arguments, geometry.dim if isinstance(geometry, Points) else len(geometry.shape), trained=not learns)
     with torch.device("meta"):  # shapes alone: what cannot be built or called fails here, however large it is
         whole = build(spec.model.name, arguments)
         single = build(spec.model.name, {**arguments, **({"depth": 1} if "depth" in arguments else {})})

@@ -65,6 +65,13 @@ def test_labels_do_not_tell_of_a_length_that_is_not_measured(hofno: Hofno, monke
         (["study", "tiny", "--shape", "ns"], "--shape and --batch are not for `hofno bench study`"),
         (["study", "tiny", "--batch", "2"], "--shape and --batch are not for `hofno bench study`"),
         (["study", "tiny", "--plot", "costs.txt"], "expected a plot ending in one of"),
+        (["study", "tiny", "--json", "."], ". cannot be written: Is a directory; give the path of another file"),
+        (
+            ["study", "tiny", "--json", "tiny.toml/costs.json"],
+            "costs.json cannot be written: Not a directory",
+        ),
+        (["study", "tiny", "--plot", "tiny.toml/costs.svg"], "tiny.toml/costs.svg cannot be written: Not a directory"),
+        (["model", "--shape", "small", "--json", "tiny.toml/a/b.json"], "cannot be written: Not a directory"),
         (["study", "tiny", "--set", "published='efficiency'"], "expected a problem whose cost is published"),
         (["study", "tiny", "--set", "model.modes=[99, 99]"], "modes"),
         (["model", "tiny"], "a SPEC, --set and --reference are for `hofno bench study`; got 'model'"),

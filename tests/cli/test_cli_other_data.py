@@ -66,6 +66,23 @@ def test_other_files_may_be_split_otherwise(files: Path, hofno: Hofno, refused: 
     assert hofno("evaluate", "run", "--set", "data.x=copy_x.npy").exit_code != 0
 
 
+def test_data_of_other_axes_are_told_as_such(files: Path, hofno: Hofno, refused: Refused) -> None:
+    trained(hofno, ARRAYS)
+    for name, channels in (("x", 2), ("y", 1)):
+        np.save(f"line_{name}.npy", np.ones((20, channels, 8), np.float32))
+    told = refused("evaluate", "run", "--set", "data.x=line_x.npy", "--set", "data.y=line_y.npy")
+    assert "asks for 2 spatial axes; the data have 1; a trained run takes data like its own: leave out what" in told
+    told = refused("show", "own.toml", "--set", "data.x=line_x.npy", "--set", "data.y=line_y.npy")
+    assert "asks for 2 spatial axes; the data have 1; give 1 number" in told
+    told = refused("show", "own.toml", "--set", "model.modes=[4]")
+    assert "asks for 1 spatial axis; the data have 2; give 2 numbers" in told
+
+
+def test_an_empty_name_of_a_file(files: Path, hofno: Hofno, refused: Refused) -> None:
+    trained(hofno, FRAMES)
+    assert "frames is empty: give the file of the frames" in refused("evaluate", "run", "--set", "data.frames=")
+
+
 def test_flows_have_other_samples_with_another_seed(folder: Path, hofno: Hofno, refused: Refused) -> None:
     trained(hofno, FLOW)
     for key in ("data.test=6", "data.train=2", "data.valid=3"):

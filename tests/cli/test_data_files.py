@@ -231,6 +231,7 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
     [
         ({"x": "x.npy"}, "arrays.y: Field required"),
         ({"y": "y.npy"}, "x is missing: give the file of the inputs"),
+        ({"x": "x.npy", "y": ""}, "y is empty: give the file of the targets"),
         ({"x": "x.npy", "y": "none.npy"}, "none.npy is missing; check the path"),
         ({"x": "x.npy", "y": "tiny.toml"}, "tiny.toml could not be read .* write it with numpy.save"),
         ({"x": "x.npy", "y": "words.npy"}, "words.npy must hold real numbers"),

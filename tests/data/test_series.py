@@ -107,6 +107,12 @@ def test_shuffled_files_stay_where_they_are(
             assert torch.equal(getattr(data, name)[:].float(), getattr(expected, name))
 
 
+def test_fields_may_be_a_truth_of_numpy() -> None:
+    frames = np.random.default_rng(0).standard_normal((10, 6, 2, 9))
+    found = hofno.from_trajectories(frames, fields=np.True_)  # pyright: ignore[reportArgumentType]
+    assert found.rollout == hofno.from_trajectories(frames, fields=True).rollout
+
+
 @pytest.mark.parametrize(
     ("frames", "settings", "message"),
     [

@@ -158,8 +158,14 @@ class TestByField:
             score(scaled(0.5), Split(x, y))
         lines = [str(one.message) for one in told]
         assert len(lines) == 2
-        assert lines[0].startswith("the targets of samples 2 are (nearly) zero")
-        assert lines[1].startswith("field 2 of the targets of samples 4 are (nearly) zero")
+        assert lines[0].startswith("the targets of sample 2 are (nearly) zero")
+        assert lines[1].startswith("field 2 of the targets of sample 4 is (nearly) zero everywhere: its relative error")
+        y[3] = 0.0
+        y = y[:, :1].expand(-1, 2, -1, -1)
+        with pytest.warns(UserWarning, match=r"^the targets of samples 2, 3 are .*: their .*; drop the samples, or"):
+            score(scaled(0.5), Split(x, y))
+        with pytest.warns(UserWarning, match=r"^the targets of block 1 of 2 samples are .*; drop the block, or go"):
+            score(scaled(0.5), Split(x, y, together=2))
 
     def test_of_blocks(self) -> None:
         x = torch.randn(8, 2, 4, 3)
@@ -193,7 +199,7 @@ class TestByField:
     def test_a_field_that_is_zero_in_a_sample_is_named(self) -> None:
         x = torch.randn(4, 2, 4, 3)
         x[2, 1] = 0
-        with pytest.warns(UserWarning, match=r"^field 2 of the targets of samples 2 are .* the mean rel_l2_field_2; "):
+        with pytest.warns(UserWarning, match=r"^field 2 of the targets of sample 2 is .* the mean rel_l2_field_2; "):
             score(scaled(0.5), Split(x, x))
 
 

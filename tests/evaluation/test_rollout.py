@@ -117,7 +117,7 @@ def test_models_that_run_away(split: Split, factor: float, finite: float, bounde
 def test_frames_that_are_zero_are_named(split: Split) -> None:
     y = split.y.clone()
     y[3, 1] = 0
-    with pytest.warns(UserWarning, match="true frames of samples 3 are .nearly. zero everywhere"):
+    with pytest.warns(UserWarning, match="true frames of sample 3 are .nearly. zero everywhere"):
         score_rollout(surrogate(0.8), Split(split.x, y))
     with pytest.raises(SpecError, match="batch_size counts samples"):
         score_rollout(surrogate(0.8), split, batch_size=0)

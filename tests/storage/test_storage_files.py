@@ -35,6 +35,23 @@ def test_bytes_round_trip_and_replace(tmp_path: Path) -> None:
     assert os.listdir(path.parent) == ["a.bin"]
 
 
+def test_a_path_is_tried_before_the_work_for_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"kept")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    for name in ("new/folders/a.json", "file", "link", "other"):
+        files.check_writable(tmp_path / name)
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+    for name, why in (("file/a.json", "Not a directory"), ("file/b/a.json", "Not a directory"), ("", "Is a directory")):
+        with pytest.raises(CheckpointError, match=f"cannot be written: {why}; give the path of another file"):
+            files.check_writable(tmp_path / name)
+
+
+def test_a_folder_without_permission_is_told_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(CheckpointError, match=r"a\.json cannot be written: Permission denied"):
+        files.check_writable(tmp_path / "a.json")
+
+
 def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.write
     monkeypatch.setattr(os, "write", lambda descriptor, data: real(descriptor, data[:7]))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import hofno
 from hofno import FNO, Dataset, Run, Surrogate, fit, from_trajectories, load
 from hofno.data import ondisk
+from hofno.data.given import given as given_fields
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import DataError, ShapeError, SpecError
 from hofno.evaluation import score_rollout
@@ -401,6 +402,11 @@ def test_fields_that_do_not_fit(fixed: Any, settings: dict[str, Any], message: s
 def test_rounding_is_told() -> None:
     with pytest.warns(UserWarning, match="channel 1 of fixed has mean"):
         rods(fixed=heat()[1].astype(np.float64) * np.array([1.0, 1e-3])[:, None] + np.array([0.0, 1e3])[:, None])
+
+
+def test_one_fixed_field_is_told_as_one() -> None:
+    with pytest.raises(ShapeError, match=r"the first is a fixed field: give fixed=\.\., or an x that holds it$"):
+        given_fields(np.ones((3, 1, 8)), None, None, None, Grid(shape=(8,)), 2, Rollout(1, 2, 1, 1))
 
 
 def test_what_predict_is_not_given(trained: Run) -> None:

@@ -99,7 +99,7 @@ def test_zero_targets_of_validation_and_test_are_named(capsys: pytest.CaptureFix
     data = from_arrays(x, y, seed=None)
     run = small(data, progress=True)
     assert capsys.readouterr().out.count("targets of data.valid are (nearly) zero everywhere, samples 1:") == 1
-    with pytest.warns(UserWarning, match="targets of samples 1 are .nearly. zero everywhere"):
+    with pytest.warns(UserWarning, match="targets of sample 1 are .nearly. zero everywhere"):
         found = hofno.evaluate(run, data.test)
     assert found["rel_l2"] > 1e8, "the metric is what it is"
     assert hofno.evaluate(run, data.test[:1])["rel_l2"] < 10

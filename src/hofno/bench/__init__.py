@@ -24,6 +24,7 @@ from hofno.bench.models import SHAPES, run_models
 from hofno.bench.transforms import model_case, run_transforms, transform_cases
 from hofno.errors import HofnoError
 from hofno.geometry import choose
+from hofno.storage import check_writable
 
 FORWARD_ROUNDS, STEP_ROUNDS, TRANSFORM_ROUNDS = 15, 9, 9
 
@@ -34,6 +35,8 @@ def bench_command(what: str, shape: str, batch: int, json_path: Path | None) -> 
     choose(shape, ("all", *SHAPES), "shape")
     if batch < 1:
         raise HofnoError(f"batch must be at least 1; got {batch}")
+    if json_path is not None:
+        check_writable(json_path)
     names = list(SHAPES) if shape == "all" else [shape]
     if what == "model":
         return run_models({name: SHAPES[name] for name in names}, batch, (FORWARD_ROUNDS, STEP_ROUNDS), json_path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hofno.errors import HofnoError
 from hofno.report.drawing import legend_below, log_ticks, panels, positive, series_styles, styled
-from hofno.storage import write_bytes
+from hofno.storage import check_writable, write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,9 +19,10 @@ MEMORY = ("peak_bytes", 2**-20, "peak memory, MiB")
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a file that cannot be drawn, before anything is measured."""
+    """Refuse a file that cannot be drawn or written, before anything is measured."""
     if path.suffix.lower() not in FORMATS:
         raise HofnoError(f"expected a plot ending in one of {', '.join(FORMATS)}; got {path}; change its ending")
+    check_writable(path)
 
 
 def draw_peers(record: dict[str, Any], path: Path) -> list[Path]:

@@ -19,6 +19,7 @@ def bench_studies(
     from hofno.bench.curves import check_plot
     from hofno.bench.study import Study, different, reference_of, run_studies
     from hofno.report import published
+    from hofno.storage import check_writable
     from hofno.study import checked_members, name_of
     from hofno.train.show import choose_show
 
@@ -28,6 +29,8 @@ def bench_studies(
         )
     if plot is not None:
         check_plot(plot)
+    if json_path is not None:
+        check_writable(json_path)
     studies: list[Study] = []
     for name in names:
         spec = load_spec(name, settings)

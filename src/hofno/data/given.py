@@ -82,7 +82,8 @@ def given(x: Any, coords: Any, mask: Any, fixed: Any, grid: Geometry, channels: 
         elif x is not None and coords is not None and batch.ndim == axes + 2:
             where = "; the last channels are coords: leave these out where x holds the places already"
         elif rollout is not None and rollout.fixed and fixed is None:
-            where = f"; the first {rollout.fixed} are fixed fields: give fixed=.., or an x that holds them"
+            first = "first is a fixed field" if rollout.fixed == 1 else f"first {rollout.fixed} are fixed fields"
+            where = f"; the {first}: give fixed=.., or an x that holds {'it' if rollout.fixed == 1 else 'them'}"
         elif rollout is not None and not by_field and batch.ndim == axes + 2 and batch.shape[1] > channels:
             where = f"; a model in time takes the last frames: give x[:, -{rollout.history}:]" * (rollout.fields == 1)
         elif values.ndim == axes + 2 and values.shape[-1] == channels:

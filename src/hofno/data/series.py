@@ -67,7 +67,7 @@ def from_trajectories(
             their targets, and fixed fields their inputs.
     """
     whole = _array(frames, "frames")
-    if not isinstance(fields, bool):
+    if not isinstance(fields, bool | np.bool_):
         raise DataError(
             f"fields says whether frames have several: true or false; got {fields!r}; how many there are is the length "
             "of the third axis of (n, times, fields, *grid)"

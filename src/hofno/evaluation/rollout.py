@@ -127,9 +127,10 @@ def score_rollout(
     per_step, taught_l2, taught_mse, power, true_power, later_l2, by_field = joined_rows
     wrong = faint(true_power[:, :horizon].sqrt()).any(1).nonzero().flatten()
     if len(wrong) > 0:
+        samples = f"sample{'s' * (len(wrong) > 1)} {named(wrong)}"
         warnings.warn(
-            f"true frames of samples {named(wrong)} are (nearly) zero everywhere: their relative error outweighs all "
-            "others in the means; drop them, or go by one_step_mse",
+            f"true frames of {samples} are (nearly) zero everywhere: their relative error outweighs all others in the "
+            "means; drop them, or go by one_step_mse",
             stacklevel=1,
         )
     bands, spectra = scales.bands(), scales.spectra()

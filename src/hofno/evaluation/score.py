@@ -68,20 +68,24 @@ def score(surrogate: Surrogate | object, split: Split, batch_size: int = 32, sca
         for name, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
             if part is not None:
                 refuse_not_finite(part, name)
-    kind = "samples" if split.together == 1 else f"blocks of {split.together} samples"
     wrong = faint(scores.size)
-    _warn_of_faint(wrong, f"the targets of {kind}", "rel_l2")
+    _warn_of_faint(wrong, split.together)
     for field, size in enumerate(scores.field_size.T, 1):
-        _warn_of_faint(faint(size) & ~wrong, f"field {field} of the targets of {kind}", f"rel_l2_field_{field}")
+        _warn_of_faint(faint(size) & ~wrong, split.together, field)
     return scores
 
 
-def _warn_of_faint(wrong: Tensor, what: str, metric: str) -> None:
+def _warn_of_faint(wrong: Tensor, together: int, field: int = 0) -> None:
     rows = wrong.nonzero().flatten()
     if len(rows) > 0:
+        kind = ("sample" if together == 1 else "block") + "s" * (len(rows) > 1)
+        which = f"{kind} {named(rows)}" + f" of {together} samples" * (together > 1)
+        subject, verb, whose, metric = f"the targets of {which}", "are", "their", "rel_l2"
+        if field:
+            subject, verb, whose, metric = f"field {field} of {subject}", "is", "its", f"rel_l2_field_{field}"
         warnings.warn(
-            f"{what} {named(rows)} are (nearly) zero everywhere: their relative error outweighs all others in the "
-            f"mean {metric}; drop them, or go by mse",
+            f"{subject} {verb} (nearly) zero everywhere: {whose} relative error outweighs all others in the mean "
+            f"{metric}; drop the {kind}, or go by mse",
             stacklevel=2,
         )
 

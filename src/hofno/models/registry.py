@@ -190,15 +190,20 @@ def check_geometry(name: str, geometry: Geometry) -> None:
         raise SpecError(f"model {name!r} takes fields {taken}, and these are {WHERE[kind]}; use: {others}")
 
 
-def check_axes(arguments: dict[str, Any], axes: int) -> None:
-    """Refuse arguments that are for another number of axes, or coordinates of a point, than the data have."""
+def check_axes(arguments: dict[str, Any], axes: int, *, trained: bool = False) -> None:
+    """Refuse arguments that are for another number of axes, or coordinates of a point, than the data have.
+
+    `trained`: the model is there, and other data are what can be given.
+    """
     for key in ("modes", "sensors", "dims"):
         if key in arguments:
             value = arguments[key]
             asked = value if isinstance(value, int) else len(value)
             if asked != axes:
-                remedy = f"set model.dims={axes}" if key == "dims" else f"give {axes} numbers"
-                raise SpecError(f"model.{key}={value} asks for {asked} spatial axes; the data have {axes}; {remedy}")
+                remedy = f"set model.dims={axes}" if key == "dims" else f"give {axes} number{'s' * (axes > 1)}"
+                remedy = "a trained run takes data like its own: leave out what changes them" if trained else remedy
+                asks = f"asks for {asked} spatial {'axis' if asked == 1 else 'axes'}"
+                raise SpecError(f"model.{key}={value} {asks}; the data have {axes}; {remedy}")
 
 
 def arguments_of(name: str) -> frozenset[str]:

@@ -97,6 +97,8 @@ class OwnArrays(Own):
     def _possible(self) -> OwnArrays:
         if not self.x and not self.coords:
             raise ValueError("x is missing: give the file of the inputs, or of the coords where these are all")
+        if not self.y:
+            raise ValueError("y is empty: give the file of the targets")
         if self.coords and self.periodic:
             raise ValueError("periodic is for regular grids; with coords, leave it out")
         shapes = self.shapes
@@ -205,6 +207,8 @@ class OwnTrajectories(Own, InTime):
 
     @model_validator(mode="after")
     def _possible(self) -> OwnTrajectories:
+        if not self.frames:
+            raise ValueError("frames is empty: give the file of the frames")
         if not 1 <= len(self.shape) - self._before <= 3:
             expected = "(n, times, fields, *grid)" if self.several else "(n, times, *grid)"
             raise ValueError(f"frames must be {expected} with one to three grid axes; {self.frames} holds {self.shape}")

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from hofno.storage.checkpoints import newest_checkpoint, prune_checkpoints
-from hofno.storage.files import disk_has_room, read_json, write_bytes, write_json
+from hofno.storage.files import check_writable, disk_has_room, read_json, write_bytes, write_json
 from hofno.storage.folder import (
     left_by_interrupted_save,
     read_manifest,
@@ -28,6 +28,7 @@ from hofno.storage.tensors import read_tensors, tensor_bytes
 __all__ = [
     "InUseError",
     "RunLock",
+    "check_writable",
     "disk_has_room",
     "left_by_interrupted_save",
     "newest_checkpoint",

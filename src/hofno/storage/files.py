@@ -53,6 +53,19 @@ def write_bytes(path: Path, data: bytes) -> None:
         remove_file(temporary)
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a path that no file can be written to, before the work for it is done; nothing is made there."""
+    _refuse_special(path)
+    place = Path(os.path.realpath(path))
+    folder = place.parent
+    while not folder.exists():
+        folder = folder.parent
+    fault = errno.EISDIR if place.is_dir() else 0 if folder.is_dir() else errno.ENOTDIR
+    fault = fault or (0 if os.access(folder, os.W_OK | os.X_OK) else errno.EACCES)
+    if fault:
+        raise CheckpointError(f"{path} cannot be written: {os.strerror(fault)}; give the path of another file")
+
+
 def write_json(path: Path, obj: Any) -> None:
     """Write plain values as JSON with sorted keys, so that equal objects give equal bytes."""
     write_bytes(path, json_bytes(path, obj))
