@@ -26,13 +26,14 @@ import torch
 from torch import Tensor, nn
 
 from hofno import storage
+from hofno.data.passes import roll_out
 from hofno.data.views import Views
 from hofno.errors import HofnoError, SpecError
 from hofno.exact import is_whole
 from hofno.geometry import Points, describe_geometry, kind_of
 from hofno.models.registry import MODELS, model_name
 from hofno.storage.files import one_line
-from hofno.surrogate import Surrogate, roll_out, surrogate_of
+from hofno.surrogate import Surrogate, surrogate_of
 from hofno.versions import versions
 
 FORMS = (".onnx", ".pt2")

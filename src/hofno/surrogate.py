@@ -29,30 +29,19 @@ from hofno.data.dataset import Dataset, Rollout
 from hofno.data.experience import Experience
 from hofno.data.given import Given, given, what_is_lost
 from hofno.data.normalise import ChannelNormaliser, Normaliser
-from hofno.data.spread import mean_and_deviation, relative_spread
+from hofno.data.passes import by_batch, device_of, roll_out, there
+from hofno.data.spread import mean_and_deviation, predicted_apart, relative_spread
 from hofno.data.views import Views
 from hofno.errors import ShapeError, SpecError
 from hofno.exact import is_whole
 from hofno.geometry import Geometry, Points, describe_geometry, kind_of
-from hofno.layers.precision import convolutions_like_products
 from hofno.models.registry import arguments_of_model, model_name, networks_of, parameter_counts
 from hofno.problems.symmetry import Symmetry, describe_symmetry
 from hofno.versions import versions
 
 Field = TypeVar("Field", np.ndarray, Tensor)
+Moments = tuple[Tensor, Tensor]
 EXPERIENCE = "experience.safetensors"
-
-
-def roll_out(model: Callable[[Tensor], Tensor], state: Tensor, steps: int, fixed: int = 0) -> Tensor:
-    """Apply a model to its own predictions: frames (b, history, *grid) to the `steps` that follow, float32.
-
-    The first `fixed` channels of what it is given are no frames, and stay as they are.
-    """
-    predicted: list[Tensor] = []
-    for _ in range(steps):
-        predicted.append(model(state).float())  # (b, fields, *grid)
-        state = torch.cat((state[:, :fixed], state[:, fixed + predicted[-1].shape[1] :], predicted[-1]), 1)
-    return torch.cat(predicted, 1)
 
 
 def check_batch_size(batch_size: object) -> None:
@@ -168,16 +157,19 @@ class Surrogate:
         *,
         coords: Tensor | None = None,
         mask: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Moments:
         """Mean and deviation of the predictions of all variants, float64, for a checked float32 batch."""
-        variants = self.variants()
-        if len(variants) < 2:
+        self._refuse_single()
+        places = {"coords": coords, "mask": mask}
+        return mean_and_deviation(one.predict_tensor(x, batch_size, steps, **places) for one in self.variants())
+
+    def _refuse_single(self) -> None:
+        """Refuse an operator whose predictions are no means."""
+        if len(self.variants()) < 2:
             raise SpecError(
                 "one network that predicts in one pass has no spread; train it with augment and symmetric, where the "
                 "problem has a symmetry, or join several: hofno.combine([run_1, run_2], data)"
             )
-        places = {"coords": coords, "mask": mask}
-        return mean_and_deviation(one.predict_tensor(x, batch_size, steps, **places) for one in variants)
 
     def error_bound(
         self,
@@ -213,8 +205,11 @@ class Surrogate:
         asked = self.asked(x, coords, mask, fixed)
         return asked.numbers(self.bounds_of(asked, coverage, batch_size))
 
-    def bounds_of(self, asked: Given, coverage: float, batch_size: int = 32) -> Tensor:
-        """A bound for each of these inputs, or of the blocks that they make, as a tensor; see `error_bound`."""
+    def bounds_of(self, asked: Given, coverage: float, batch_size: int = 32, moments: Moments | None = None) -> Tensor:
+        """A bound for each of these inputs, or of the blocks that they make, as a tensor; see `error_bound`.
+
+        `moments` are those of their predictions by `spread_tensor`, where they are known already.
+        """
         known = self._experienced()
         together = int(known.together)
         if len(asked.fields) % together:
@@ -222,8 +217,8 @@ class Surrogate:
                 f"errors are those of blocks of {together} samples, as in training; got {len(asked.fields)}; give "
                 "whole blocks, in their order"
             )
-        found = self.spread_tensor(asked.fields, batch_size, coords=asked.coords, mask=asked.inside)
-        bounds = known.spread_bound(coverage) * relative_spread(*found, together)
+        moments = moments or self.spread_tensor(asked.fields, batch_size, coords=asked.coords, mask=asked.inside)
+        bounds = known.spread_bound(coverage) * relative_spread(*moments, together)
         return torch.where(bounds.isnan(), math.inf, bounds)  # of one that is infinite and another that is 0
 
     def strangeness(
@@ -251,8 +246,6 @@ class Surrogate:
         """Raw inputs as `predict` takes them, checked, as one batch."""
         return given(x, coords, mask, fixed, self.grid, self.inputs.mean.shape[0], self.rollout)
 
-    @torch.no_grad()
-    @convolutions_like_products()
     def predict_tensor(
         self,
         x: Tensor,
@@ -263,29 +256,55 @@ class Surrogate:
         mask: Tensor | None = None,
     ) -> Tensor:
         """As `predict`, for a checked float32 batch; the result lies on the CPU."""
-        device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
-        training = self.model.training
-        self.model.eval()
-        try:
-            views = None
-            if self.symmetry is not None:
-                self._check_symmetry(self.symmetry, x)
-                views = Views(self.symmetry, x.shape[2:], device, self.rollout)
-            parts = []
-            for start in range(0, len(x), batch_size):
-                rows = slice(start, start + batch_size)
-                places, inside = (None if part is None else part[rows].to(device) for part in (coords, mask))
-                apply = self.applied(views, places, inside)
-                if self.rollout is None:
-                    predicted = apply(x[rows].to(device))
-                else:
-                    count, fixed = steps or self.rollout.horizon, self.rollout.fixed
-                    predicted = roll_out(apply, x[rows].to(device), count, fixed)
-                predicted = predicted if inside is None else predicted.masked_fill(~inside[:, None], 0.0)
-                parts.append(predicted.cpu())
-            return torch.cat(parts)
-        finally:
-            self.model.train(training)
+
+        views = self._views(x)
+
+        def predict(x: Tensor, coords: Tensor | None, inside: Tensor | None) -> tuple[Tensor]:
+            apply = self.applied(views, coords, inside)
+            if self.rollout is None:
+                return (there(apply(x), inside),)
+            predicted = roll_out(apply, x, steps or self.rollout.horizon, self.rollout.fixed)
+            return (there(predicted, inside),)
+
+        return by_batch(predict, self.model, x, batch_size, coords, mask)[0]
+
+    def predict_apart(
+        self,
+        x: Tensor,
+        batch_size: int = 32,
+        steps: int | None = None,
+        *,
+        coords: Tensor | None = None,
+        mask: Tensor | None = None,
+    ) -> tuple[Tensor, Moments]:
+        """What `predict_tensor` and `spread_tensor` give, the same bits, in one pass of every network and view.
+
+        In time there are two, since predictions go on from their mean and each of the others its own way.
+        """
+        self._refuse_single()
+        places = {"coords": coords, "mask": mask}
+        if self.rollout is not None:
+            predicted = self.predict_tensor(x, batch_size, steps, **places)
+            return predicted, self.spread_tensor(x, batch_size, steps, **places)
+        networks, views = networks_of(self.model), self._views(x)
+
+        def outputs(x: Tensor, coords: Tensor | None, inside: Tensor | None) -> list[Tensor]:
+            given = self._given(x, coords, inside)
+            return [network(*given).float() for network in networks]
+
+        def predict(x: Tensor, coords: Tensor | None, inside: Tensor | None) -> tuple[Tensor, ...]:
+            predicted, each = predicted_apart(outputs, self.targets.decode, views, x, coords, inside)
+            return there(predicted, inside), *mean_and_deviation(there(one, inside) for one in each)
+
+        predicted, mean, deviation = by_batch(predict, self.model, x, batch_size, coords, mask)
+        return predicted, (mean, deviation)
+
+    def _views(self, x: Tensor) -> Views | None:
+        """How samples on the grid of x are seen, if predictions are means over a symmetry."""
+        if self.symmetry is None:
+            return None
+        self._check_symmetry(self.symmetry, x)
+        return Views(self.symmetry, x.shape[2:], device_of(self.model), self.rollout)
 
     def _check_symmetry(self, symmetry: Symmetry, x: Tensor) -> None:
         """Refuse motions that the places of x, perhaps a finer grid, or the channels do not have."""
@@ -304,11 +323,15 @@ class Surrogate:
 
     def apply(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
         """The model once, physical fields to physical fields."""
+        return self.targets.decode(self.model(*self._given(x, coords, inside)).float())
+
+    def _given(self, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> tuple[Tensor | None, ...]:
+        """What a network is called with."""
         encoded = self.inputs.encode(x)
         if not isinstance(self.grid, Points):
-            return self.targets.decode(self.model(encoded).float())
+            return (encoded,)
         assert coords is not None
-        return self.targets.decode(self.model(encoded, self.grid.to_unit(coords), inside).float())
+        return encoded, self.grid.to_unit(coords), inside
 
     def files(self) -> dict[str, bytes]:
         """The files of the saved folder."""

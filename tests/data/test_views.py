@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import hofno
 from hofno.data.dataset import Rollout
 from hofno.data.normalise import ChannelNormaliser
+from hofno.data.passes import roll_out
 from hofno.errors import CheckpointError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, Points
 from hofno.problems.symmetry import (
@@ -26,7 +27,7 @@ from hofno.problems.symmetry import (
     read_symmetry,
     square,
 )
-from hofno.surrogate import Surrogate, roll_out
+from hofno.surrogate import Surrogate
 from reference import image_of
 
 MESH = mirror(

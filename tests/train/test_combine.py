@@ -14,11 +14,14 @@ import hofno
 from hofno import storage
 from hofno.cli.expect import what_to_expect
 from hofno.data.dataset import Dataset, Split
+from hofno.data.spread import relative_spread
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.evaluation.metrics import UNBOUNDED
-from hofno.evaluation.score import kept_bound, score
-from hofno.evaluation.spread import known_spreads, spreads
-from hofno.problems.symmetry import mirror
+from hofno.evaluation.score import Scores, kept_bound, score
+from hofno.evaluation.spread import Spreads, spreads_of
+from hofno.models.ensemble import Ensemble
+from hofno.models.registry import networks_of
+from hofno.problems.symmetry import Channels, mirror
 from hofno.surrogate import Surrogate
 from hofno.train.experience import gain_experience
 from triangulated import torus
@@ -69,6 +72,49 @@ def test_its_predictions_are_means_and_its_spread_their_deviation(data: Dataset,
     )
 
 
+def scored(operator: Surrogate, split: Split) -> tuple[Scores, Spreads]:
+    spreads = spreads_of(operator)
+    assert spreads is not None
+    return score(operator, split, spreads=spreads), spreads
+
+
+def clouds(points: int) -> tuple[Surrogate, Split]:
+    """Two networks at points of which some are missing, seen from two sides."""
+    rng = np.random.default_rng(0)
+    places, there = rng.random((9, 2, points)), rng.random((9, points)) < 0.7
+    symmetry = mirror(coords=Channels(signs=(-1, 1), offsets=(1, 0)))
+    data = hofno.from_arrays(places[:, :1], places[:, 1:], places, mask=there, symmetry=symmetry, split=(3, 3, 3))
+    networks = [hofno.PointHO(1, 1, 2, width=8, depth=1, tokens=4, heads=2) for _ in range(2)]
+    return replace(Surrogate.around(Ensemble(networks), data), symmetry=symmetry), data.test
+
+
+@pytest.mark.parametrize("kind", ["networks", "views", "both", "clouds"])
+def test_one_pass_gives_predictions_and_their_spread(data: Dataset, members: list[Surrogate], kind: str) -> None:
+    symmetry, split = mirror(0, axes=1), data.test
+    operator = hofno.combine(members)
+    if kind == "clouds":
+        operator, split = clouds(20)
+    elif kind != "networks":
+        operator = replace(operator if kind == "both" else members[0], symmetry=symmetry)
+    places = {"coords": split.coords, "mask": split.mask}
+    expected = operator.predict_tensor(split.x, 7, **places), *operator.spread_tensor(split.x, 7, **places)
+    calls: list[int] = []
+    networks = networks_of(operator.model)
+    held = [one.register_forward_hook(lambda *_, number=n: calls.append(number)) for n, one in enumerate(networks)]
+    operator.model.train()
+    predicted, moments = operator.predict_apart(split.x, 7, **places)
+    assert operator.model.training
+    assert all(map(torch.equal, (predicted, *moments), expected))
+    assert len(calls) == len(operator.variants()) * -(-len(split) // 7)
+    calls.clear()
+    spreads = Spreads()
+    assert torch.equal(score(operator, split, 7, spreads=spreads).rel_l2, score(operator, split, 7).rel_l2)
+    assert len(calls) == 2 * len(operator.variants()) * -(-len(split) // 7)
+    assert torch.equal(spreads.all(), relative_spread(*moments, 1))
+    for one in held:
+        one.remove()
+
+
 def test_every_input_has_a_bound_of_its_own(data: Dataset, members: list[Surrogate]) -> None:
     joined, x = hofno.combine(members, data), data.test.x
     apart = torch.stack([one.predict(data.valid.x).double() for one in members])
@@ -77,11 +123,11 @@ def test_every_input_has_a_bound_of_its_own(data: Dataset, members: list[Surroga
     assert joined.experience is not None
     torch.testing.assert_close(joined.experience.ratios, ratios, rtol=1e-4, atol=1e-6)
     bounds = joined.error_bound(0.9, x)
-    close(bounds, float(ratios[72]) * spreads(joined, data.test))  # the 73rd of 80
+    close(bounds, float(ratios[72]) * scored(joined, data.test)[1].all())  # the 73rd of 80
     assert joined.error_bound(0.9, x[3]) == pytest.approx(float(bounds[3]), rel=1e-4)
     errors = score(joined, data.test).rel_l2
     assert 0.8 < float((errors <= bounds).double().mean()) <= 1
-    found = kept_bound(joined, score(joined, data.test), known_spreads(joined, data.test))
+    found = kept_bound(joined, *scored(joined, data.test))
     assert found["each"]["kept"] == float((errors <= bounds).double().mean())
     assert found["each"]["lowest"] == pytest.approx(float(bounds.min()))
     logs = np.log(np.stack((bounds.numpy(), errors.numpy())))
@@ -198,7 +244,7 @@ def test_rollouts_that_have_no_bound(tmp_path: Path) -> None:
     assert bounds.isfinite().nonzero().flatten().tolist() == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert bounds[3] == torch.inf
     wild = Split(x, data.test.y)
-    found = kept_bound(joined, score(joined, wild), known_spreads(joined, wild))
+    found = kept_bound(joined, *scored(joined, wild))
     assert found["each"]["median"] < 1 < found["each"]["highest"] == UNBOUNDED
     storage.write_json(tmp_path / "bound.json", found)
     mad = replace(data, valid=Split(1e5 * data.valid.x, data.valid.y))
@@ -310,7 +356,7 @@ def test_one_network_in_one_pass_has_no_spread(data: Dataset, members: list[Surr
     for ask in (members[0].spread, lambda x: members[0].error_bound(0.9, x)):
         with pytest.raises(SpecError, match=r"hofno\.combine"):
             ask(data.test.x)
-    assert known_spreads(members[0], data.test) is None
+    assert spreads_of(members[0]) is None
     assert "each" not in kept_bound(members[0], score(members[0], data.test))
 
 
@@ -341,4 +387,4 @@ def test_operators_of_versions_that_kept_no_spreads(data: Dataset) -> None:
     operator.experience = replace(operator.experience, ratios=torch.zeros(0, dtype=torch.float64))
     with pytest.raises(SpecError, match="kept no spreads"):
         operator.error_bound(0.9, data.test.x)
-    assert known_spreads(operator, data.test) is None
+    assert spreads_of(operator) is None

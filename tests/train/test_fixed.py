@@ -19,6 +19,7 @@ from hofno import FNO, Dataset, Run, Surrogate, fit, from_trajectories, load
 from hofno.data import ondisk
 from hofno.data.given import given as given_fields
 from hofno.data.normalise import ChannelNormaliser
+from hofno.data.passes import roll_out
 from hofno.errors import DataError, ShapeError, SpecError
 from hofno.evaluation import score_rollout
 from hofno.evaluation.rollout import one_step
@@ -26,7 +27,6 @@ from hofno.geometry import Grid
 from hofno.problems.base import Rollout
 from hofno.problems.symmetry import Channels, Motion, Symmetry, mirror
 from hofno.spec import TrainSpec
-from hofno.surrogate import roll_out
 from hofno.train.loop import Interrupted
 from hofno.train.step import noisy
 from hofno.train.tasks import FreeRunning, SingleWindows, TeacherForced, normalisers

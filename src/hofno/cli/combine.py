@@ -31,7 +31,7 @@ def combine(
     from hofno import stages, storage
     from hofno.cli.expect import what_was_kept
     from hofno.evaluation.score import kept_bound, score
-    from hofno.evaluation.spread import known_spreads
+    from hofno.evaluation.spread import spreads_of
     from hofno.models.registry import parameter_counts
     from hofno.saved import load
     from hofno.train.combine import combine as join
@@ -53,10 +53,11 @@ def combine(
         errors.append(float(score(member, data.test).rel_l2.mean()))
         count = parameter_counts(member.model)["real"]
         rows.append([spec.label or path.name, str(spec.seed), f"{errors[-1]:.6g}", f"{count:,}"])
-    scores = score(operator, data.test)
+    spreads = spreads_of(operator)
+    scores = score(operator, data.test, spreads=spreads)
     count = parameter_counts(operator.model)["real"]
     rows.append(["mean of their predictions", "", f"{float(scores.rel_l2.mean()):.6g}", f"{count:,}"])
-    bound = kept_bound(operator, scores, known_spreads(operator, data.test))
+    bound = kept_bound(operator, scores, spreads)
     operator.save(out)
     record: dict[str, Any] = {
         "members": [{"run": str(path), "rel_l2": error} for path, error in zip(chosen, errors, strict=True)],

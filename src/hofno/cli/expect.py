@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from hofno.data.dataset import Split
 from hofno.data.experience import Experience
-from hofno.data.given import Given
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
-from hofno.surrogate import Surrogate
+from hofno.surrogate import Moments, Surrogate
 
 STRANGE = 1.5
 """Inputs this many times as far from those of training as any validation input are named."""
@@ -23,9 +23,19 @@ NAMED = 5
 
 
 def what_to_expect(
-    operator: Surrogate, x: Any, coords: Any, mask: Any = None, fixed: Any = None, *, steps: int | None
+    operator: Surrogate,
+    x: Any,
+    coords: Any,
+    mask: Any = None,
+    fixed: Any = None,
+    *,
+    steps: int | None,
+    moments: Moments | None = None,
 ) -> list[str]:
-    """Lines on the error of predictions from these inputs, or one on why nothing is known of it."""
+    """Lines on the error of predictions from these inputs, or one on why nothing is known of it.
+
+    `moments` are those of the predictions by `Surrogate.predict_apart`, where they are known already.
+    """
     known = operator.experience
     if known is None:
         return ["no error can be expected: the model was trained without validation samples, or by other means"]
@@ -33,7 +43,8 @@ def what_to_expect(
     lines, wrong = [], np.flatnonzero(strange > STRANGE)
     if len(wrong) < len(strange):
         lines.append(_bound(operator, known, tuple(np.shape(coords if x is None else x)), steps))
-        lines += _of_each(operator, known, operator.asked(x, coords, mask, fixed), steps)
+        if has_bounds(operator, steps):
+            lines += _of_each(operator.bounds_of(operator.asked(x, coords, mask, fixed), COVERAGE, moments=moments))
     if len(wrong) > 0:
         order = wrong[np.argsort(-strange[wrong])]
         named = ", ".join(f"{index} ({strange[index]:.3g})" for index in order[:NAMED])
@@ -45,18 +56,22 @@ def what_to_expect(
     return lines
 
 
-def _of_each(operator: Surrogate, known: Experience, asked: Given, steps: int | None) -> list[str]:
-    """A line on the bounds of single predictions, where they have any."""
-    usual = operator.rollout is None or steps in (None, operator.rollout.horizon)
-    few = len(known.ratios) < LEAST_KNOWN or int(known.together) > 1 or not known.is_of(operator.symmetry)
-    if few or not usual or not has_spread(operator):
+def has_bounds(operator: Surrogate, steps: int | None) -> bool:
+    """Whether single predictions of so many frames have bounds of their own."""
+    known, usual = operator.experience, operator.rollout is None or steps in (None, operator.rollout.horizon)
+    if known is None or not usual or len(known.ratios) < LEAST_KNOWN or int(known.together) > 1:
+        return False
+    return known.is_of(operator.symmetry) and has_spread(operator)
+
+
+def _of_each(bounds: Tensor) -> list[str]:
+    """A line on the bounds of single predictions, where all have one."""
+    values = bounds.numpy()
+    if not np.isfinite(values).all():
         return []
-    bounds = operator.bounds_of(asked, COVERAGE).numpy()
-    if not np.isfinite(bounds).all():
-        return []
-    least = ", ".join(f"{index} ({bounds[index]:.3g})" for index in np.argsort(-bounds)[:NAMED])
+    least = ", ".join(f"{index} ({values[index]:.3g})" for index in np.argsort(-values)[:NAMED])
     return [
-        f"by how far its predictions lie apart, at most {bounds.min():.3g} to {bounds.max():.3g}; least sure: {least}"
+        f"by how far its predictions lie apart, at most {values.min():.3g} to {values.max():.3g}; least sure: {least}"
     ]
 
 

@@ -162,7 +162,7 @@ def predict(
     error to expect, by the validation samples of the training, and which inputs are unlike those of training.
     """
     from hofno import storage
-    from hofno.cli.expect import what_to_expect
+    from hofno.cli.expect import has_bounds, what_to_expect
     from hofno.data.given import what_is_lost
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
@@ -188,15 +188,20 @@ def predict(
         asked = (None, values)
     operator.check_call(BATCH, steps)
     batch = operator.asked(*asked, inside, kept)
-    found = operator.predict_tensor(batch.fields, BATCH, steps, coords=batch.coords, mask=batch.inside)
-    predicted = batch.result(found, operator.targets.mean.shape[0])
-    if spread is not None:
-        storage.write_bytes(spread, npy_bytes(operator.spread(*asked, mask=inside, fixed=kept, steps=steps)))
+    given, moments = {"coords": batch.coords, "mask": batch.inside}, None
+    if spread is not None or has_bounds(operator, steps):
+        found, moments = operator.predict_apart(batch.fields, BATCH, steps, **given)
+    else:
+        found = operator.predict_tensor(batch.fields, BATCH, steps, **given)
+    fields = operator.targets.mean.shape[0]
+    predicted = batch.result(found, fields)
+    if spread is not None and moments is not None:
+        storage.write_bytes(spread, npy_bytes(batch.result(moments[1].float(), fields)))
     storage.write_bytes(target, npy_bytes(predicted))
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
     if lost := what_is_lost(found):
         typer.echo(lost)
-    for line in what_to_expect(operator, *asked, inside, kept, steps=steps):
+    for line in what_to_expect(operator, *asked, inside, kept, steps=steps, moments=moments):
         typer.echo(line)
 
 

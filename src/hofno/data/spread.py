@@ -3,10 +3,43 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
+
+from hofno.data.views import Views
+from hofno.models.ensemble import mean_of
+
+Outputs = Callable[[Tensor, Tensor | None, Tensor | None], Sequence[Tensor]]
+"""Inputs, and of points their coordinates and which are there, to what each of several networks gives for them."""
+
+
+def predicted_apart(
+    outputs: Outputs,
+    decode: Callable[[Tensor], Tensor],
+    views: Views | None,
+    x: Tensor,
+    coords: Tensor | None,
+    inside: Tensor | None,
+) -> tuple[Tensor, list[Tensor]]:
+    """A prediction, and those whose mean it is, by network and then by view; each network sees each view once.
+
+    The mean over networks is that of their outputs, and the mean over views that of decoded ones.
+    """
+    seen: list[list[Tensor]] = []
+
+    def apply(x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
+        found = outputs(x, coords, inside)
+        seen.append([decode(output) for output in found])
+        return seen[-1][0] if len(found) == 1 else decode(mean_of(found, len(found)))
+
+    if views is None:
+        predicted = apply(x, coords, inside)
+    else:
+        predicted = views.mean(apply, x, coords, inside)
+        seen = [[views.taken_back(k, one) for one in side] for k, side in enumerate(seen)]
+    return predicted, [one for of_network in zip(*seen, strict=True) for one in of_network]
 
 
 def mean_and_deviation(predictions: Iterable[Tensor]) -> tuple[Tensor, Tensor]:

@@ -59,7 +59,8 @@ class Views:
     def mean(self, apply: Apply, x: Tensor, coords: Tensor | None, inside: Tensor | None) -> Tensor:
         """The mean over the views of a map from inputs to predictions."""
         found = (
-            self._back(k, apply(self._inputs(k, x), self._coords(k, coords), inside)) for k in range(len(self.motions))
+            self.taken_back(k, apply(self._inputs(k, x), self._coords(k, coords), inside))
+            for k in range(len(self.motions))
         )
         return reduce(torch.add, found) / len(self.motions)
 
@@ -75,7 +76,7 @@ class Views:
         signs, offsets = _channels(coords, (self.motions[k].coords, coords.shape[1]))
         return signs * coords + offsets
 
-    def _back(self, k: int, y: Tensor) -> Tensor:
+    def taken_back(self, k: int, y: Tensor) -> Tensor:
         """The inverse of motion k: v_c(p(i)) = sigma_c (v'_c(i) - o_c)."""
         motion = self.motions[k]
         signs, offsets = _channels(y, (motion.targets, y.shape[1]))

@@ -16,6 +16,7 @@ from hofno.data.faint import faint, named
 from hofno.evaluation.metrics import UNBOUNDED, known, known_square, mse, rel_l2
 from hofno.evaluation.own import check_data, split_for
 from hofno.evaluation.scales import ByScale
+from hofno.evaluation.spread import Spreads
 from hofno.surrogate import Surrogate, check_batch_size, surrogate_of
 
 COVERAGE = 0.9
@@ -58,12 +59,19 @@ def errors_by_field(prediction: Tensor, target: Tensor, fields: int) -> tuple[Te
     return known(rel_l2(p, y)).view(-1, fields), size.view(-1, fields)
 
 
-def score(surrogate: Surrogate | object, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
+def score(
+    surrogate: Surrogate | object,
+    split: Split,
+    batch_size: int = 32,
+    scales: ByScale | None = None,
+    spreads: Spreads | None = None,
+) -> Scores:
     """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames.
 
-    Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too.
+    Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too, and
+    `spreads` how far those lie apart whose means they are.
     """
-    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales)
+    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales, spreads)
     if bool((scores.rel_l2 >= UNBOUNDED).any()):  # by the model, or by data that are no numbers
         for name, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
             if part is not None:
@@ -90,7 +98,13 @@ def _warn_of_faint(wrong: Tensor, together: int, field: int = 0) -> None:
         )
 
 
-def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: ByScale | None = None) -> Scores:
+def measure(
+    surrogate: Surrogate,
+    split: Split,
+    batch_size: int = 32,
+    scales: ByScale | None = None,
+    spreads: Spreads | None = None,
+) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
     check_data(surrogate, split)
@@ -100,7 +114,11 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
     rows: list[tuple[Tensor, ...]] = []
     for part in split.batches(-(-batch_size // split.together) * split.together):
         y = part.y
-        p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
+        if spreads is None:
+            p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
+        else:
+            p, moments = surrogate.predict_apart(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
+            spreads.add(moments, split.together)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
         frames = p, y
@@ -120,7 +138,7 @@ def measure(surrogate: Surrogate, split: Split, batch_size: int = 32, scales: By
 
 
 def kept_bound(
-    surrogate: Surrogate, scores: Scores, spreads: Tensor | None = None, coverage: float = COVERAGE
+    surrogate: Surrogate, scores: Scores, spreads: Spreads | None = None, coverage: float = COVERAGE
 ) -> dict[str, Any]:
     """The error that so many samples should not exceed, by those of validation, and the part of these that do not.
 
@@ -139,7 +157,7 @@ def kept_bound(
     found = {"coverage": coverage, "rel_l2": bound, "kept": kept, **counts, "selected": bool(experience.selected)}
     if spreads is None or len(experience.ratios) == 0 or (factor := experience.spread_bound(coverage)) >= UNBOUNDED:
         return found
-    each = known(factor * spreads)  # a rollout without a bound has none here either
+    each = known(factor * spreads.all())  # a rollout without a bound has none here either
     share = float((scores.rel_l2 <= each).double().mean())
     middle = {"lowest": float(each.min()), "median": float(each.median()), "highest": float(each.max())}
     return found | {"each": {"kept": share, "spreads": factor, **middle, "correlation": _in_logs(each, scores.rel_l2)}}

@@ -5,23 +5,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from hofno.data.dataset import Split
 from hofno.data.spread import relative_spread
-from hofno.evaluation.own import check_data
-from hofno.surrogate import Surrogate, check_batch_size
+from hofno.surrogate import Moments, Surrogate
 
 
-def spreads(surrogate: Surrogate, split: Split, batch_size: int = 32) -> Tensor:
-    """Relative spread of each sample of a split, or of those that belong together, (n,) in float64."""
-    check_batch_size(batch_size)
-    check_data(surrogate, split)
-    split.refuse_broken_blocks()
-    fields, found = surrogate.targets.mean.shape[0], []
-    steps = None if surrogate.rollout is None else split.parts.y.shape[1] // fields
-    for part in split.batches(-(-batch_size // split.together) * split.together):
-        moments = surrogate.spread_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
-        found.append(relative_spread(*moments, split.together))
-    return torch.cat(found)
+class Spreads:
+    """Relative spreads of samples, or of those that belong together, one batch after the other."""
+
+    def __init__(self) -> None:
+        self._found: list[Tensor] = []
+
+    def add(self, moments: Moments, together: int) -> None:
+        """Those of a batch, from mean and deviation of its predictions."""
+        self._found.append(relative_spread(*moments, together))
+
+    def all(self) -> Tensor:
+        """Of all samples so far, (n,) in float64."""
+        return torch.cat(self._found)
 
 
 def has_spread(surrogate: Surrogate) -> bool:
@@ -29,9 +29,9 @@ def has_spread(surrogate: Surrogate) -> bool:
     return len(surrogate.variants()) > 1
 
 
-def known_spreads(surrogate: Surrogate, split: Split) -> Tensor | None:
-    """The spreads of a split, where the operator knows errors in units of them."""
+def spreads_of(surrogate: Surrogate) -> Spreads | None:
+    """Where spreads are gathered, if the operator knows errors in units of them."""
     known = surrogate.experience
     if known is None or len(known.ratios) == 0 or not known.is_of(surrogate.symmetry) or not has_spread(surrogate):
         return None
-    return spreads(surrogate, split)
+    return Spreads()

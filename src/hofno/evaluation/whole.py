@@ -10,7 +10,7 @@ from hofno.evaluation.rollout import score_rollout
 from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
 from hofno.evaluation.score import Scores, kept_bound, score
 from hofno.evaluation.spectrum import power_kinds
-from hofno.evaluation.spread import known_spreads
+from hofno.evaluation.spread import spreads_of
 from hofno.geometry import Points, Surface
 from hofno.surrogate import Surrogate
 
@@ -32,7 +32,8 @@ def measure_test(surrogate: Surrogate, data: Dataset, *, vorticity: bool = False
     """
     steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
     scales = ByScale(power_kinds(surrogate.grid)) if steady else None
-    scores = score(surrogate, data.test, scales=scales)
+    spreads = spreads_of(surrogate)
+    scores = score(surrogate, data.test, scales=scales, spreads=spreads)
     metrics, curves = scores.means(), {}
     if scales is not None:
         metrics, curves = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
@@ -41,4 +42,4 @@ def measure_test(surrogate: Surrogate, data: Dataset, *, vorticity: bool = False
     if data.rollout is not None:
         rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)
         metrics, curves = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
-    return Measured(scores, metrics, curves, kept_bound(surrogate, scores, known_spreads(surrogate, data.test)))
+    return Measured(scores, metrics, curves, kept_bound(surrogate, scores, spreads))

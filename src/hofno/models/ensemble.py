@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -21,4 +21,9 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, *given: Any) -> Tensor:
-        return reduce(torch.add, (member(*given).float() for member in self.members)) / len(self.members)
+        return mean_of((member(*given).float() for member in self.members), len(self.members))
+
+
+def mean_of(outputs: Iterable[Tensor], count: int) -> Tensor:
+    """The mean of so many outputs, added up in their order."""
+    return reduce(torch.add, outputs) / count

@@ -15,7 +15,7 @@ from hofno.data.ondisk import ranges
 from hofno.data.rounding import CONSTANT
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
-from hofno.evaluation.spread import has_spread, spreads
+from hofno.evaluation.spread import Spreads, has_spread
 from hofno.surrogate import Surrogate
 from hofno.train.tasks import windows
 
@@ -30,7 +30,8 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
     """
     if len(data.valid) == 0:
         return None
-    errors = measure(surrogate, data.valid).rel_l2.double().cpu()
+    spreads = Spreads() if has_spread(surrogate) else None
+    errors = measure(surrogate, data.valid, spreads=spreads).rel_l2.double().cpu()
     mean, deviation = _channel_statistics(data.train, data.rollout)
     cells = cells_of(data.grid)
     numbers, seen = (
@@ -39,8 +40,8 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
     )
     centre, whitening = whitened(numbers, len(mean))
     errors, ratios = _bounded(errors), torch.zeros(0).double()
-    if has_spread(surrogate):
-        ratios = _bounded(errors / spreads(surrogate, data.valid))  # infinite too where both are
+    if spreads is not None:
+        ratios = _bounded(errors / spreads.all())  # infinite too where both are
     facts = {"together": data.valid.together, "selected": selected, "symmetric": surrogate.symmetry is not None}
     return Experience(
         errors.sort().values,

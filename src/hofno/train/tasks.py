@@ -27,13 +27,13 @@ from torch import Tensor, nn
 from hofno.data.dataset import Dataset, Rollout
 from hofno.data.normalise import ChannelNormaliser, Normaliser
 from hofno.data.ondisk import JoinedArray, Values, channels_of, ranges
+from hofno.data.passes import roll_out
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import DataError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Sphere, Surface, kind_of
 from hofno.models.registry import MODELS, check_geometry, check_nodes, model_name
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
-from hofno.surrogate import roll_out
 from hofno.train.augment import Moved, augmentation, check_augment, unmoved
 from hofno.train.grids import check_coarse, check_coarser
 
