@@ -13,10 +13,14 @@ from torch import Tensor, nn
 
 from hofno import FNO, Rollout, Run, Split, Surrogate, evaluate, load
 from hofno.data.normalise import ChannelNormaliser
+from hofno.data.spread import relative_spread
 from hofno.errors import ShapeError, SpecError
-from hofno.evaluation import score_rollout
+from hofno.evaluation import score, score_rollout
 from hofno.evaluation.metrics import UNBOUNDED, UNBOUNDED_SQUARE
+from hofno.evaluation.rollout import Rolled
+from hofno.evaluation.spread import Spreads
 from hofno.geometry import Grid
+from hofno.problems.symmetry import mirror
 
 
 class Times(nn.Module):
@@ -84,6 +88,27 @@ def test_scores_equal_loops(split: Split) -> None:
     assert metrics["rollout"] == pytest.approx(float(scores.rel_l2_per_step.mean()))
     assert set(metrics) == {"rollout", "one_step_rel_l2", "one_step_mse", "rel_l2_low"}
     json.dumps(scores.record(), allow_nan=False)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_one_rollout_gives_errors_of_all_kinds(split: Split, several: bool) -> None:
+    one = ChannelNormaliser.identity(1)
+    made = Surrogate(FNO(2, 1, (2, 2), width=4, depth=1), one.repeated(2), one, Grid(shape=(6, 6), periodic=True))
+    made.rollout = Rollout(2, 4)
+    made.symmetry = mirror(0) if several else None
+    later = torch.randn(5, 3, 6, 6, generator=torch.Generator().manual_seed(1))
+    expected = score(made, split, 2), score_rollout(made, split, later, vorticity=True, batch_size=2)
+    apart = relative_spread(*made.spread_tensor(split.x, 2, 4), 1) if several else None
+    calls: list[int] = []
+    made.model.register_forward_hook(lambda *_: calls.append(1))
+    rolled, spreads = Rolled(made, later, vorticity=True, batch_size=2), Spreads() if several else None
+    found = score(made, split, 2, spreads=spreads, rolled=rolled), rolled.scores()
+    for before, now in zip(map(vars, expected), map(vars, found), strict=True):
+        torch.testing.assert_close(now, before, rtol=0, atol=0)
+    views = 2 if several else 1
+    assert len(calls) == 3 * views * (8 + 4 + 4 * several)  # batches of frames: to twice the horizon, one step, apart
+    if spreads is not None:
+        assert torch.equal(spreads.all(), apart)  # pyright: ignore[reportArgumentType]
 
 
 def test_rel_l2_is_of_all_frames_together(split: Split) -> None:

@@ -75,6 +75,60 @@ class RolloutScores:
         }
 
 
+class Rolled:
+    """What is measured of rollouts over a split to twice its frames, one batch of samples after the other.
+
+    Arguments are those of `score_rollout`.
+    """
+
+    def __init__(
+        self, surrogate: Surrogate, later: Values | None = None, *, vorticity: bool = False, batch_size: int = 32
+    ) -> None:
+        if surrogate.rollout is None:
+            raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
+        kinds = power_kinds(surrogate.grid) | ({"energy": energy_spectrum} if vorticity else {})
+        self.surrogate, self.later, self.batch_size = surrogate, later, batch_size
+        self.fields, self.scales = surrogate.rollout.fields, ByScale(kinds)
+        self.horizon, self.rows, self.count = 0, list[tuple[Tensor, ...]](), 0
+
+    def add(self, part: Split, long: Tensor) -> None:
+        """The next samples, and their frames predicted to twice those of their targets."""
+        x, y, fields, start = part.x, part.y, self.fields, self.count
+        scored, self.count = y.shape[1], start + len(part)  # channels of all frames of the horizon
+        self.horizon = scored // fields
+        after = y[:, :0] if self.later is None else self.later[start : self.count][:, :scored]
+        p, truth = long[:, :scored], torch.cat((y, after), 1)
+        taught = one_step(self.surrogate, x, y, self.batch_size)
+        self.rows.append(
+            (
+                _per_step(p, y, fields),
+                _per_step(taught, y, fields).mean(1),
+                known_square(mse(taught, y)),
+                _power(long, fields),
+                _power(truth, fields),
+                _per_step(long[:, scored : scored + after.shape[1]], after, fields),
+                errors_by_field(p, y, fields)[0],
+            )
+        )
+        self.scales.add_bands(p, y)
+        self.scales.add_spectra(p[:, -fields:], y[:, -fields:])
+
+    def scores(self) -> RolloutScores:
+        """Of all samples so far; frames that relative errors say nothing about are named in a warning."""
+        joined_rows = (torch.cat(column) for column in zip(*self.rows, strict=True))
+        per_step, taught_l2, taught_mse, power, true_power, later_l2, by_field = joined_rows
+        wrong = faint(true_power[:, : self.horizon].sqrt()).any(1).nonzero().flatten()
+        if len(wrong) > 0:
+            samples = f"sample{'s' * (len(wrong) > 1)} {named(wrong)}"
+            warnings.warn(
+                f"true frames of {samples} are (nearly) zero everywhere: their relative error outweighs all others in "
+                "the means; drop them, or go by one_step_mse",
+                stacklevel=2,
+            )
+        bands, spectra = self.scales.bands(), self.scales.spectra()
+        return RolloutScores(per_step, taught_l2, taught_mse, bands, by_field, power, true_power, later_l2, spectra)
+
+
 def score_rollout(
     surrogate: Surrogate | object,
     split: Split,
@@ -93,48 +147,14 @@ def score_rollout(
         vorticity: whether the frames are vorticity in the plane, so that they have an energy spectrum too.
         batch_size: samples in a forward pass.
     """
-    surrogate = surrogate_of(surrogate, "score_rollout")
-    if surrogate.rollout is None:
-        raise ShapeError("the model was not trained on trajectories; score it with hofno.evaluate")
+    operator = surrogate_of(surrogate, "score_rollout")
+    rolled = Rolled(operator, later, vorticity=vorticity, batch_size=batch_size)
     check_batch_size(batch_size)
-    check_data(surrogate, split)
-    fields, kinds = surrogate.rollout.fields, power_kinds(surrogate.grid)
-    kinds |= {"energy": energy_spectrum} if vorticity else {}
-    scored = split.parts.y.shape[1]  # channels of all frames of the horizon
-    horizon = scored // fields
-    rows: list[tuple[Tensor, ...]] = []
-    scales = ByScale(kinds)
-    for start, part in zip(range(0, len(split), batch_size), split.batches(batch_size), strict=True):
-        x, y = part.x, part.y
-        after = y[:, :0] if later is None else later[start : start + batch_size][:, :scored]
-        long = surrogate.predict_tensor(x, batch_size, 2 * horizon)
-        p, truth = long[:, :scored], torch.cat((y, after), 1)
-        taught = one_step(surrogate, x, y, batch_size)
-        rows.append(
-            (
-                _per_step(p, y, fields),
-                _per_step(taught, y, fields).mean(1),
-                known_square(mse(taught, y)),
-                _power(long, fields),
-                _power(truth, fields),
-                _per_step(long[:, scored : scored + after.shape[1]], after, fields),
-                errors_by_field(p, y, fields)[0],
-            )
-        )
-        scales.add_bands(p, y)
-        scales.add_spectra(p[:, -fields:], y[:, -fields:])
-    joined_rows = (torch.cat(column) for column in zip(*rows, strict=True))
-    per_step, taught_l2, taught_mse, power, true_power, later_l2, by_field = joined_rows
-    wrong = faint(true_power[:, :horizon].sqrt()).any(1).nonzero().flatten()
-    if len(wrong) > 0:
-        samples = f"sample{'s' * (len(wrong) > 1)} {named(wrong)}"
-        warnings.warn(
-            f"true frames of {samples} are (nearly) zero everywhere: their relative error outweighs all others in the "
-            "means; drop them, or go by one_step_mse",
-            stacklevel=1,
-        )
-    bands, spectra = scales.bands(), scales.spectra()
-    return RolloutScores(per_step, taught_l2, taught_mse, bands, by_field, power, true_power, later_l2, spectra)
+    check_data(operator, split)
+    steps = 2 * split.parts.y.shape[1] // rolled.fields
+    for part in split.batches(batch_size):
+        rolled.add(part, operator.predict_tensor(part.x, batch_size, steps))
+    return rolled.scores()
 
 
 def one_step(surrogate: Surrogate, x: Tensor, y: Tensor, batch_size: int = 32) -> Tensor:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +24,12 @@ COVERAGE = 0.9
 
 LEAST_KNOWN = 9
 """Validation errors that such a bound needs."""
+
+
+class Longer(Protocol):
+    """What is given rollouts past the horizon, as `hofno.evaluation.rollout.Rolled`."""
+
+    def add(self, part: Split, long: Tensor) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,15 @@ def score(
     batch_size: int = 32,
     scales: ByScale | None = None,
     spreads: Spreads | None = None,
+    rolled: Longer | None = None,
 ) -> Scores:
     """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames.
 
     Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too, and
-    `spreads` how far those lie apart whose means they are.
+    `spreads` how far those lie apart whose means they are. Of a model in time `rolled` is given rollouts to twice the
+    frames of the targets.
     """
-    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales, spreads)
+    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales, spreads, rolled)
     if bool((scores.rel_l2 >= UNBOUNDED).any()):  # by the model, or by data that are no numbers
         for name, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
             if part is not None:
@@ -104,6 +112,7 @@ def measure(
     batch_size: int = 32,
     scales: ByScale | None = None,
     spreads: Spreads | None = None,
+    rolled: Longer | None = None,
 ) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
@@ -114,11 +123,18 @@ def measure(
     rows: list[tuple[Tensor, ...]] = []
     for part in split.batches(-(-batch_size // split.together) * split.together):
         y = part.y
-        if spreads is None:
-            p = surrogate.predict_tensor(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
-        else:
-            p, moments = surrogate.predict_apart(part.x, batch_size, steps, coords=part.coords, mask=part.mask)
+        given, places = (part.x, batch_size), {"coords": part.coords, "mask": part.mask}
+        if rolled is not None and steps is not None:
+            long = surrogate.predict_tensor(*given, 2 * steps, **places)
+            rolled.add(part, long)
+            p = long[:, : y.shape[1]].contiguous()
+            if spreads is not None:
+                spreads.add(surrogate.spread_tensor(*given, steps, **places), split.together)
+        elif spreads is not None:
+            p, moments = surrogate.predict_apart(*given, steps, **places)
             spreads.add(moments, split.together)
+        else:
+            p = surrogate.predict_tensor(*given, steps, **places)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
         frames = p, y

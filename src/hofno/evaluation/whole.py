@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hofno.data.dataset import Dataset
-from hofno.evaluation.rollout import score_rollout
+from hofno.evaluation.rollout import Rolled
 from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
 from hofno.evaluation.score import Scores, kept_bound, score
 from hofno.evaluation.spectrum import power_kinds
@@ -33,13 +33,14 @@ def measure_test(surrogate: Surrogate, data: Dataset, *, vorticity: bool = False
     steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
     scales = ByScale(power_kinds(surrogate.grid)) if steady else None
     spreads = spreads_of(surrogate)
-    scores = score(surrogate, data.test, scales=scales, spreads=spreads)
+    rolled = None if data.rollout is None else Rolled(surrogate, data.later, vorticity=vorticity)
+    scores = score(surrogate, data.test, scales=scales, spreads=spreads, rolled=rolled)
     metrics, curves = scores.means(), {}
     if scales is not None:
         metrics, curves = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
     if surrogate.symmetry is not None:
         metrics["rel_l2_one_view"] = score(replace(surrogate, symmetry=None), data.test).means()["rel_l2"]
-    if data.rollout is not None:
-        rolled = score_rollout(surrogate, data.test, data.later, vorticity=vorticity)
-        metrics, curves = {**metrics, **rolled.metrics()}, {"rollout": rolled.record()}
+    if rolled is not None:
+        found = rolled.scores()
+        metrics, curves = {**metrics, **found.metrics()}, {"rollout": found.record()}
     return Measured(scores, metrics, curves, kept_bound(surrogate, scores, spreads))
