@@ -313,6 +313,7 @@ def check_study_folder(out: Path, spec: Spec) -> None:
                 "the settings it was started with"
             )
     refuse_changed_files(out, spec)
+    refuse_changed_start(out, spec)
 
 
 def refuse_changed_files(out: Path, spec: Spec) -> None:
@@ -329,7 +330,6 @@ def refuse_changed_files(out: Path, spec: Spec) -> None:
                 f"{', '.join(changed)} changed since {file.parent} was trained, and runs on other data make no study; "
                 "put the files back, or choose another --out"
             )
-    refuse_changed_start(out, spec)
 
 
 def refuse_changed_start(out: Path, spec: Spec) -> None:

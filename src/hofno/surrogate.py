@@ -256,7 +256,6 @@ class Surrogate:
         mask: Tensor | None = None,
     ) -> Tensor:
         """As `predict`, for a checked float32 batch; the result lies on the CPU."""
-
         views = self._views(x)
 
         def predict(x: Tensor, coords: Tensor | None, inside: Tensor | None) -> tuple[Tensor]:

@@ -25,10 +25,16 @@ LONGER = 5e-4
 """Padded domains whose lengths differ by less are the same."""
 
 
+def is_bound_elsewhere(surrogate: Surrogate, shape: Sequence[int]) -> bool:
+    """Whether the normalisers of an operator know only the grid that it was trained on, and this is another one."""
+    statistics = surrogate.inputs, surrogate.targets
+    return tuple(shape) != tuple(surrogate.grid.shape) and any(isinstance(n, PointwiseNormaliser) for n in statistics)
+
+
 def refuse_fixed_grid(surrogate: Surrogate, shape: Sequence[int]) -> None:
     """Fail early for an operator whose normalisers know only the grid that it was trained on."""
     own = tuple(surrogate.grid.shape)
-    if tuple(shape) != own and any(isinstance(n, PointwiseNormaliser) for n in (surrogate.inputs, surrogate.targets)):
+    if is_bound_elsewhere(surrogate, shape):
         raise ShapeError(
             f"the run has train.normaliser='pixel' or 'column', statistics of the places of its grid {own}; got a grid "
             f"{tuple(shape)}; evaluate it on its own grid, or train a run with train.normaliser='channel'"

@@ -19,6 +19,7 @@ from hofno.data.known import refuse_known_samples
 from hofno.data.normalise import Normaliser
 from hofno.data.pointwise import PointwiseNormaliser
 from hofno.errors import ShapeError, SpecError
+from hofno.evaluation.resolution import is_bound_elsewhere
 from hofno.geometry import Geometry, Points, Surface, kind_of
 from hofno.models.registry import networks_of
 from hofno.problems.base import Rollout
@@ -163,11 +164,10 @@ def _check_places(start: Surrogate, grid: Geometry) -> None:
             f"the operator to start with is on {start.grid}, and these data on {grid}; start with one on the same kind "
             "of places, of as many axes, on a surface the same triangles"
         )
-    shape, own = tuple(grid.shape), tuple(start.grid.shape)
-    if shape != own and any(isinstance(part, PointwiseNormaliser) for part in (start.inputs, start.targets)):
+    if is_bound_elsewhere(start, grid.shape):
         raise ShapeError(
-            f"the operator to start with has statistics of the places of its grid {own}, and these data lie on "
-            f"{shape}; train it with train.normaliser='channel'"
+            f"the operator to start with has statistics of the places of its grid {tuple(start.grid.shape)}, and these "
+            f"data lie on {tuple(grid.shape)}; train it with train.normaliser='channel'"
         )
 
 
