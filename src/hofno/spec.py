@@ -119,6 +119,12 @@ class TrainSpec(Section):
     coarser: tuple[Annotated[int, Field(ge=2)], ...] = Field(
         (), description="learn from every n-th point of each sample too, as [2, 3], for use on several grids"
     )
+    coarse_first: float = Field(
+        0.0, ge=0, lt=1, description="fraction of the epochs, the first ones, on every coarse_by-th point alone: faster"
+    )
+    coarse_by: Annotated[int, Field(ge=2)] | tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        2, description="of which points the epochs of coarse_first take every n-th; [2, 1]: along each axis"
+    )
     noise: float = Field(
         0.0,
         ge=0,

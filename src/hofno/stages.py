@@ -53,7 +53,7 @@ from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
 from hofno.storage.runs import instead_of_a_run
 from hofno.surrogate import Surrogate
-from hofno.train.grids import check_coarse
+from hofno.train.grids import check_coarse, coarse_grids
 from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
@@ -75,7 +75,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     geometry = made.grid_geometry
     if made.valid == 0 and spec.train.select == "best":
         raise SpecError("train.select='best' needs validation samples and data.valid is 0; use select='last'")
-    train = spec.train if learns else spec.train.model_copy(update={"coarser": ()})
+    train = spec.train if learns else spec.train.model_copy(update={"coarser": (), "coarse_first": 0.0})
     check_settings(train, made.rollout is not None, geometry, made.symmetry)
     check_geometry(spec.model.name, geometry)
     channels_in, channels_out = made.channels
@@ -94,7 +94,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     given = [torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)]
     with torch.no_grad():
         single.eval()(*given)
-        check_coarse(single, given[0], train.coarser)
+        check_coarse(single, given[0], coarse_grids(train))
 
 
 def sample_shapes(made: Problem) -> list[tuple[int, ...]]:

@@ -35,6 +35,7 @@ from hofno.spec import TrainSpec
 from hofno.storage import write_json
 from hofno.train.activations import saved_bytes
 from hofno.train.optim import Optimisers
+from hofno.train.phases import Phase
 from hofno.train.precision import autocast, precision
 from hofno.train.ranks import Share
 from hofno.train.step import Step
@@ -93,7 +94,7 @@ def bench_way(shape: ModelShape, way: Way, batch: int, rounds: int) -> dict[str,
     step = Step(model, Optimisers(model, spec, device), None, Pairs(x, y), scale, spec)
     everything = Share.whole(torch.arange(len(x), device=device))
     with precision(way.policy, model):
-        step.use(way.policy)
+        step.use(Phase(way.policy))
         (seconds,) = take_turns([lambda: step(everything)], rounds, device)
     peak = None if held is None else torch.cuda.max_memory_allocated(device) - held
     return {**asdict(way), "seconds": seconds, "peak_bytes": peak, "output_error": error}

@@ -1,7 +1,7 @@
 """A run without its data: training steps and predictions on random numbers, as the run itself takes them.
 
 The work of a step does not depend on the numbers in it, so no data are made. Rates are zero, and the first step of each
-precision, in which matrices and kernels are made, is not timed. Making data, validation and checkpoints are left out.
+phase, in which matrices and kernels are made, is not timed. Making data, validation and checkpoints are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from hofno.problems.registry import problem
 from hofno.spec import Spec, TrainSpec
 from hofno.surrogate import Surrogate
 from hofno.train.optim import Optimisers
-from hofno.train.precision import policies_of, policy_of, precision
+from hofno.train.phases import Phase, phase_of, phases_of
+from hofno.train.precision import precision
 from hofno.train.ranks import Share
 from hofno.train.step import Step
 from hofno.train.tasks import make_task, normalisers
@@ -56,11 +57,11 @@ class Rehearsal:
     batch: Tensor
     surrogate: Surrogate
 
-    def step_rounds(self, policy: str, rounds: int, seconds: float) -> list[float]:
-        """Seconds of a training step by a policy, round by round."""
+    def step_rounds(self, phase: Phase, rounds: int, seconds: float) -> list[float]:
+        """Seconds of a training step of a phase, round by round."""
         share = Share.whole(self.batch)
-        with precision(policy, self.step.model):
-            self.step.use(policy)
+        with precision(phase.policy, self.step.model):
+            self.step.use(phase)
             return timed(lambda: self.step(share), self.step.device, rounds, seconds)
 
 
@@ -81,26 +82,26 @@ def rehearsal(spec: Spec) -> Rehearsal:
     return Rehearsal(step, batch, Surrogate(model, inputs, targets, data.grid, rollout=made.rollout, symmetry=symmetry))
 
 
-def step_seconds(spec: Spec) -> dict[str, float]:
-    """Seconds of a training step of a spec's own run in each of its precisions, in the order they come."""
+def step_seconds(spec: Spec) -> dict[Phase, float]:
+    """Seconds of a training step of a spec's own run in each of its phases, in the order they come."""
     ready = rehearsal(spec)
     return {
-        policy: statistics.median(ready.step_rounds(policy, TIMED_ROUNDS, TIMED_SECONDS))
-        for policy in policies_of(spec.train, ready.step.device)
+        phase: statistics.median(ready.step_rounds(phase, TIMED_ROUNDS, TIMED_SECONDS))
+        for phase in phases_of(spec.train, ready.step.device)
     }
 
 
-def projected(spec: Spec, seconds: dict[str, float]) -> float:
+def projected(spec: Spec, seconds: dict[Phase, float]) -> float:
     """Seconds of all training steps."""
     device = find_device(spec.device)
     batches = epoch_of(problem(spec.data.problem, spec.data.parameters), spec.train).batches
-    return sum(batches * seconds[policy_of(spec.train, epoch, device)] for epoch in range(spec.train.epochs))
+    return sum(batches * seconds[phase_of(spec.train, epoch, device)] for epoch in range(spec.train.epochs))
 
 
 def same_steps(spec: Spec) -> str:
     """A text that is the same for runs that differ in their seed or length alone, and so take the same steps."""
     alike = spec.model_copy(update={"seed": 0, "train": spec.train.model_copy(update={"epochs": 1})})
-    return f"{alike.run_hash} {policies_of(spec.train, find_device(spec.device))}"
+    return f"{alike.run_hash} {phases_of(spec.train, find_device(spec.device))}"
 
 
 def random_data(made: Problem, spec: Spec) -> Dataset:

@@ -1,7 +1,7 @@
 """What the networks of a study cost here: a training epoch, predicting the test set, peak memory, parameters.
 
-    training     seconds of a step, as training takes it (precision of the first epochs, CUDA graph, optimiser, batch),
-                 times the steps of an epoch
+    training     seconds of a step on the whole grid, as training takes it (precision of the first epochs, CUDA graph,
+                 optimiser, batch), times the steps of an epoch
     prediction   seconds of predicting every test sample once in float32, as `hofno evaluate` does; of a problem in
                  time, the whole rollout. A full batch and the last one are timed, times how many there are
     memory       peak while training: on a GPU what PyTorch allocated at most, on a CPU how much the high-water mark of
@@ -42,7 +42,7 @@ from hofno.spec import Spec
 from hofno.storage import write_json
 from hofno.surrogate import Surrogate
 from hofno.train.activations import saved_bytes
-from hofno.train.precision import policy_of
+from hofno.train.phases import Phase, phase_of
 from hofno.train.show import Show, showing
 from hofno.workers import EndedError, alone
 
@@ -154,7 +154,7 @@ def measure_alone(member: Member, threads: int) -> dict[str, Any]:
         "spec_hash": spec.run_hash,
         "model": spec.model.name,
         "parameters": parameters,
-        "precision": policy_of(spec.train, 0, device),
+        "precision": whole_grid(spec, device).policy,
         "cuda_graph": spec.train.cuda_graph and device.type == "cuda",
         "batch_size": spec.train.batch_size,
         "batches": epoch_of(made, spec.train).batches,
@@ -187,6 +187,11 @@ def is_memory(error: BaseException | None) -> bool:
     return found or is_memory(error.__context__)
 
 
+def whole_grid(spec: Spec, device: torch.device) -> Phase:
+    """The phase that a run would begin with if all of its epochs had the whole grid."""
+    return phase_of(spec.train.model_copy(update={"coarse_first": 0.0}), 0, device)
+
+
 def measure(spec: Spec, rounds: int, seconds: float) -> dict[str, Any]:
     """Seconds of an epoch and of predicting the test split, with their rounds, and bytes at the peak of training."""
     device = find_device(spec.device)
@@ -195,7 +200,7 @@ def measure(spec: Spec, rounds: int, seconds: float) -> dict[str, Any]:
     ready = rehearsal(spec)
     if device.type == "cpu":
         refuse_too_large(ready, made, spec)
-    steps = ready.step_rounds(policy_of(spec.train, 0, device), rounds, seconds)
+    steps = ready.step_rounds(whole_grid(spec, device), rounds, seconds)
     top = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else high_water_mark()
     surrogate = ready.surrogate
     del ready  # with its graph and optimiser

@@ -10,6 +10,7 @@ memory       see `hofno.train.activations`
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, fingerprint
 from hofno.stages import sample_shapes
-from hofno.train.grids import every
+from hofno.train.grids import Stride, every
+from hofno.train.phases import phase_of
 
 REAL_FFT, COMPLEX_FFT = 2.5, 5.0  # operations for each point and each doubling of their number
 FFTS = {"aten::_fft_r2c": REAL_FFT, "aten::_fft_c2r": REAL_FFT, "aten::_fft_c2c": COMPLEX_FFT}
@@ -32,7 +34,7 @@ FFTS = {"aten::_fft_r2c": REAL_FFT, "aten::_fft_c2r": REAL_FFT, "aten::_fft_c2c"
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one run: batches of an epoch, steps in all, forward passes of a full step, operations of it and in all."""
+    """Of one run: batches of an epoch, steps in all, passes of a full step, operations of the last step and of all."""
 
     batches: int
     steps: int
@@ -45,9 +47,14 @@ def cost_of(spec: Spec, known: dict[str, tuple[float, float]]) -> Cost:
     """The cost of a spec's own run; `known` keeps what was counted for runs that differ in depth or length alone."""
     made, train = problem(spec.data.problem, spec.data.parameters), spec.train
     epoch = epoch_of(made, train)
-    flops = step_flops(spec.model.name, spec.model.arguments, made, epoch.passes, known, train.coarser)
-    full_batches = epoch.items / min(train.batch_size, epoch.items)
-    return Cost(epoch.batches, train.epochs * epoch.batches, epoch.passes, flops, flops * train.epochs * full_batches)
+    epochs = Counter(phase_of(train, number, torch.device("cpu")).strides for number in range(train.epochs))
+    flops = {
+        strides: step_flops(spec.model.name, spec.model.arguments, made, epoch.passes, known, strides)
+        for strides in epochs
+    }
+    batches = epoch.items / min(train.batch_size, epoch.items)  # as many full ones
+    total = batches * sum(count * flops[strides] for strides, count in epochs.items())
+    return Cost(epoch.batches, train.epochs * epoch.batches, epoch.passes, flops[next(reversed(epochs))], total)
 
 
 def step_flops(
@@ -56,9 +63,12 @@ def step_flops(
     made: Problem,
     passes: int,
     known: dict[str, tuple[float, float]],
-    coarser: tuple[int, ...] = (),
+    strides: tuple[Stride, ...] = (1,),
 ) -> float:
-    """Operations of a training step over so many forward passes: of a stack of blocks from those of one and of two."""
+    """Operations of a training step over so many forward passes, each on every n-th point for n in `strides`.
+
+    Those of a stack of blocks follow from those of one and of two.
+    """
     channels = dict(zip(("in_channels", "out_channels"), made.channels, strict=True))
     arguments = check_arguments(name, {**channels, **arguments})
     depth = arguments.pop("depth", None)
@@ -69,11 +79,11 @@ def step_flops(
             model = build(name, {**arguments, **blocks})
         place(model, made.grid_geometry, filled=False)
         with _Counting() as counting:
-            for stride in (1, *coarser):
+            for stride in strides:
                 model(*(every(part, stride) for part in given)).sum().backward()
         return counting.flops
 
-    key = fingerprint([name, arguments, [part.shape for part in given], coarser])
+    key = fingerprint([name, arguments, [part.shape for part in given], strides])
     if key not in known:
         known[key] = (count(), 0.0) if depth is None else (count(depth=1), count(depth=2))
     one, two = known[key]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hofno.geometry import Geometry
     from hofno.problems.base import Problem, Rollout
     from hofno.spec import Spec
+    from hofno.train.phases import Phase
 
 KINDS = ("models", "problems", "specs")
 
@@ -170,8 +171,12 @@ def _show_spec(spec: Spec, time: bool) -> None:
 
 def _training(spec: Spec, batches: int, steps: int, items: int) -> str:
     """Epochs and steps; a batch that is larger than what there is to train on holds all of it."""
+    from hofno.train.phases import coarse_epochs, share_of_points
+
     epochs, size = spec.train.epochs, spec.train.batch_size
     told = f"{epochs} epoch{'s' * (epochs > 1)} of {batches} batch{'es' * (batches > 1)}: {steps:,} steps"
+    if (coarse := coarse_epochs(spec.train)) > 0:
+        told += f", the first {coarse} epochs on {share_of_points(spec.train.coarse_by)}"
     if size <= items:
         return told
     return f"{told}; batch_size={size} is more than the {items} there are, so that each step takes all of them"
@@ -226,7 +231,7 @@ def _times(spec: Spec, runs: list[Spec]) -> list[list[str]]:
     from hofno.data.device import find_device
     from hofno.train.state import device_name
 
-    seconds: dict[str, dict[str, float]] = {}
+    seconds: dict[str, dict[Phase, float]] = {}
     device = find_device(spec.device)
 
     def whole(run: Spec) -> float:
@@ -235,7 +240,7 @@ def _times(spec: Spec, runs: list[Spec]) -> list[list[str]]:
         return projected(run, seconds[key])
 
     own = whole(spec)
-    steps = ", ".join(f"{value:.3g} s in {name}" for name, value in next(iter(seconds.values())).items())
+    steps = ", ".join(f"{value:.3g} s in {phase}" for phase, value in next(iter(seconds.values())).items())
     rows = [["time", f"a step takes {steps} on {device_name(device)}; all of them about {_duration(own)}"]]
     if len(runs) > 1:
         total = sum(map(whole, runs))

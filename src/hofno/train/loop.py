@@ -35,7 +35,9 @@ from hofno.surrogate import Surrogate
 from hofno.train import state as checkpoint
 from hofno.train.experience import gain_experience
 from hofno.train.feed import Feed, make_feed
+from hofno.train.grids import coarse_grids
 from hofno.train.optim import Optimisers
+from hofno.train.phases import phase_of
 from hofno.train.precision import policy_of, precision
 from hofno.train.ranks import Ranks, join
 from hofno.train.same_data import describe_data, stamp_of_data
@@ -190,7 +192,7 @@ def train(
             told = f"{seed} {spec!r} {contents} {digest_of_statistics(start)} {_described(model)}"
             ranks.check_alike("data, settings or models", told)
             ranks.same_weights(model)
-        check_fit(model, data, device, spec.coarser)
+        check_fit(model, data, device, coarse_grids(spec))
         optimisers = Optimisers(model, spec, device)
         average = {k: v.detach().clone() for k, v in model.state_dict().items()} if spec.ema > 0 else None
         state = TrainState(model, optimisers, Position(), average)
@@ -277,9 +279,10 @@ def _epochs(
         return f"continue with: {folder.again}{started}  (saved {where.name})"
 
     while at.epoch < spec.epochs:
-        order, policy = epoch_order(seed, at.epoch, items), policy_of(spec, at.epoch, device)
+        order, phase = epoch_order(seed, at.epoch, items), phase_of(spec, at.epoch, device)
+        policy = phase.policy
         with precision(policy, state.model):
-            step.use(policy)
+            step.use(phase)
             step.loss_sum.fill_(at.loss_sum if ranks.first else 0.0)
             for index, share in enumerate(ranks.shares(feed, order, spec.batch_size, at.batch), at.batch):
                 step.optimisers.set_rate(rate(spec.schedule, at.step, total, spec.warmup, spec.final_lr))

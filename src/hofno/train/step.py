@@ -16,6 +16,7 @@ from hofno.spec import TrainSpec
 from hofno.train.grids import every, on_every
 from hofno.train.losses import in_own_units, loss_of
 from hofno.train.optim import Optimisers
+from hofno.train.phases import Phase
 from hofno.train.precision import autocast
 from hofno.train.ranks import Ranks, Share, reals
 from hofno.train.tasks import Task
@@ -62,15 +63,17 @@ class Step:
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
         self.indices = torch.zeros(self.ranks.size(spec.batch_size), dtype=torch.long, device=self.device)
         self.full = Share(self.indices, len(self.indices), spec.batch_size)
-        self.strides = (1, *spec.coarser)
-        self.policy = ""
+        self.phase = Phase("")
+        self.scales = [self.scale]
         self.graphs: list[torch.cuda.CUDAGraph] = []
         self.gradients: Tensor | None = None  # all of them, flat, where there are other processes
 
-    def use(self, policy: str) -> None:
-        """Take the next steps by this policy, whose `precision` the caller has set."""
-        if policy != self.policy:
-            self.policy, self.graphs = policy, []
+    def use(self, phase: Phase) -> None:
+        """Take the next steps as in this phase, the `precision` of whose policy the caller has set."""
+        if phase != self.phase:
+            self.phase, self.graphs = phase, []
+            mean, std = (part[None] for part in self.scale)
+            self.scales = [(every(mean, stride)[0], every(std, stride)[0]) for stride in phase.strides]
             if self.spec.cuda_graph and self.device.type == "cuda":
                 self._capture()
 
@@ -96,13 +99,14 @@ class Step:
     def _learn(self, share: Share) -> None:
         for p in self.parameters:
             p.grad = None
-        part = share.counted / share.batch / len(self.strides)
-        for stride in self.strides:
-            with autocast(self.policy, self.device):
+        policy, strides = self.phase
+        part = share.counted / share.batch / len(strides)
+        for stride, scale in zip(strides, self.scales, strict=True):
+            with autocast(policy, self.device):
                 prediction, target, there = self.task.predict(on_every(self.forward, stride), share.indices)
-            loss = loss_of(self.spec.loss, prediction.float(), every(target, stride), *self.scale, there)
+            loss = loss_of(self.spec.loss, prediction.float(), every(target, stride), *scale, there)
             (loss if part == 1.0 else loss * part).backward()
-            self.loss_sum += loss.detach().double() * (share.counted / len(self.strides))
+            self.loss_sum += loss.detach().double() * (share.counted / len(strides))
         if self.ranks.count > 1:  # all of them, since processes may leave out different ones
             found = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
             self.gradients = torch.cat([reals(grad).flatten().float() for grad in found], out=self.gradients)

@@ -35,7 +35,7 @@ from hofno.models.registry import MODELS, check_geometry, check_nodes, model_nam
 from hofno.problems.symmetry import Symmetry
 from hofno.spec import TrainSpec
 from hofno.train.augment import Moved, augmentation, check_augment, unmoved
-from hofno.train.grids import check_coarse, check_coarser
+from hofno.train.grids import Stride, check_coarse, check_coarser, coarse_grids
 
 Model = Callable[..., Tensor]
 
@@ -281,7 +281,7 @@ def check_task(data: Dataset, spec: TrainSpec) -> None:
 
 def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Symmetry | None) -> None:
     """Refuse a way of training that means nothing for the problem."""
-    if spec.coarser:
+    if coarse_grids(spec):
         check_coarser(spec, grid)
     if spec.augment:
         check_augment(symmetry, grid, spec.normaliser)
@@ -319,7 +319,7 @@ def check_settings(spec: TrainSpec, in_time: bool, grid: Geometry, symmetry: Sym
         raise SpecError("train.forcing='free' rolls whole trajectories out; use train.batch_of='trajectories'")
 
 
-def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Sequence[int] = ()) -> None:
+def check_fit(model: nn.Module, data: Dataset, device: torch.device, grids: Sequence[tuple[str, Stride]] = ()) -> None:
     """One forward pass of one sample on each grid: a model that does not fit fails before anything is written."""
     split, out_channels = data.train[:1], data.out_channels
     if not any(weight.requires_grad for weight in model.parameters()):
@@ -339,7 +339,7 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, coarser: Se
     try:
         with torch.no_grad():
             out = model(split.x.to(device), *(part.to(device) for part in places))
-            check_coarse(model, split.x.to(device), coarser)
+            check_coarse(model, split.x.to(device), grids)
     finally:
         model.train(training)
     expected = (1, out_channels, *split.y.shape[2:])
