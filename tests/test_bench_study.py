@@ -21,11 +21,11 @@ from hofno.errors import SpecError
 from hofno.models.registry import parameter_counts
 from hofno.problems.registry import problem
 from hofno.report import published
+from hofno.show import Silent
 from hofno.stages import make_model
 from hofno.storage import read_json
 from hofno.study import checked_members, name_of
 from hofno.surrogate import Surrogate
-from hofno.train.show import Silent
 from hofno.workers import EndedError
 
 CPU = torch.device("cpu")

@@ -9,11 +9,11 @@ import pytest
 
 from hofno import spec as specs
 from hofno import storage, study
+from hofno.show import Show, Silent
 from hofno.spec import Spec
 from hofno.study import gather
 from hofno.study_published import depth_cells
 from hofno.study_report import write_report
-from hofno.train.show import Show, Silent
 
 BASE: dict[str, Any] = {
     "name": "study",

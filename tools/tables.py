@@ -101,6 +101,12 @@ def all_tables() -> str:
     lines += [step_times(faster["rows"])]
     spread = read("checks/spread")
     lines += [f"## {spread['title']}", "", f"{spread['remark']} {spread['spec']}.", "", bounds(spread["rows"])]
+    remarks = " ".join(results["remark"] for results in map(read, COARSE_FIRST) if results.get("remark"))
+    lines += ["## Most epochs on a coarser grid, relative L2", "", f"In small. {remarks}", "", coarse_first()]
+    coarse = read("checks/coarse_first_steps")
+    lines += [f"## {coarse['title']}", "", f"{coarse['device']}, commit {coarse['commit']}. {coarse['remark']}", ""]
+    rows = [[row["spec"], row["points"], row["modes"], number(row["milliseconds"])] for row in coarse["rows"]]
+    lines += [tables.markdown(["spec", "points", "modes", "ms"], rows)]
     first = read("recipes/steady")
     lines += [f"## {first['title']}", "", "Validation errors; nothing of this has seen test data.", ""]
     lines += [recipes("steady", "seconds (four runs sharing the GPU)", ranked=False)]
@@ -252,6 +258,19 @@ def on_other_grids() -> str:
             table = tables.markdown(*resolution_rows(*curves_of(records_of(results))))
             parts.append(f"{results['title']}. {results['remark']}\n\n{table}")
     return "\n".join(parts)
+
+
+COARSE_FIRST = ("checks/coarse_first_darcy", "checks/coarse_first_pipe")
+
+
+def coarse_first() -> str:
+    """Small studies of what most epochs on a coarser grid are worth."""
+    header = ["problem", "epochs", "test error", "seconds of training", "seeds"]
+    rows = []
+    for results in map(read, COARSE_FIRST):
+        for label, error, _, seconds, seeds in measured_rows(results):
+            rows.append([called(results["problem"]), label, error, seconds, seeds])
+    return tables.markdown(header, rows)
 
 
 def seconds_of(results: dict[str, Any]) -> str:
@@ -412,7 +431,7 @@ def generalisation(runs: list[dict[str, Any]]) -> str:
     return tables.markdown(header, rows)
 
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "paper.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "paper.md", ROOT / "docs" / "training.md")
 
 
 def main() -> int:
@@ -421,6 +440,7 @@ def main() -> int:
         "one-layer": one_layer(),
         "records": records_table(),
         "orders": orders(),
+        "coarse-first": coarse_first(),
         "remarks": "".join(records_remarks()),
         "measured": measured_so_far(),
         "conditions": conditions(),

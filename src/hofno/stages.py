@@ -48,6 +48,7 @@ from hofno.models.registry import (
 from hofno.problems.base import Problem, Progress, ignore_progress
 from hofno.problems.registry import PROBLEMS, problem, problem_class
 from hofno.saved import load, resume_command
+from hofno.show import Show
 from hofno.spec import Spec
 from hofno.storage.files import is_temporary
 from hofno.storage.lock import LOCK
@@ -58,7 +59,6 @@ from hofno.train.loop import Folder, Run, train
 from hofno.train.optim import check_optimiser
 from hofno.train.ranks import join
 from hofno.train.same_data import describe_data, remember_data
-from hofno.train.show import Show
 from hofno.train.start import check_start, note_of, opened, refuse_known
 from hofno.train.state import device_name
 from hofno.train.tasks import check_settings

@@ -28,6 +28,7 @@ from hofno.data.stamps import changed_files
 from hofno.data.store import generate, store_folder
 from hofno.errors import DataError, DivergedError, HofnoError, SpecError
 from hofno.problems.registry import problem
+from hofno.show import Show, Silent, showing
 from hofno.spec import Spec
 from hofno.stages import (
     check,
@@ -38,7 +39,6 @@ from hofno.stages import (
 )
 from hofno.storage.runs import is_finished
 from hofno.study_results import SCHEMA, check_results, owned
-from hofno.train.show import Show, Silent, showing
 from hofno.train.start import note_of, opened
 from hofno.train.state import device_name
 from hofno.versions import versions

@@ -20,6 +20,7 @@ from hofno.models import MODELS, build
 from hofno.models.registry import GEOMETRIES, arguments_of, place
 from hofno.problems.registry import problem
 from hofno.stages import sample_shapes
+from hofno.train.phases import Phase
 
 Hofno = Callable[..., Result]
 Refused = Callable[..., str]
@@ -132,9 +133,9 @@ def test_show_runs_nothing_unless_asked_to(hofno: Hofno, monkeypatch: pytest.Mon
 def test_show_projects_timed_steps(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed: list[int] = []
 
-    def half_a_second(spec: specs.Spec) -> dict[str, float]:
+    def half_a_second(spec: specs.Spec) -> dict[Phase, float]:
         timed.append(spec.model.arguments["depth"])
-        return {"fp32": 0.5}
+        return {Phase("fp32"): 0.5}
 
     monkeypatch.setattr(rehearse, "step_seconds", half_a_second)
     found = shown(hofno("show", "tiny", "--time"))
@@ -167,17 +168,32 @@ def test_every_kind_of_step_can_be_timed(name: str, train: dict[str, Any], monke
     monkeypatch.setattr(rehearse, "TIMED_SECONDS", 0.0)
     spec = spec_of(name, epochs=10, **train)
     found = rehearse.step_seconds(spec)
-    assert list(found) == ["fp32"]
-    assert rehearse.projected(spec, found) == pytest.approx(cost_of(spec, {}).steps * found["fp32"])
+    assert list(found) == [Phase("fp32")]
+    assert rehearse.projected(spec, found) == pytest.approx(cost_of(spec, {}).steps * found[Phase("fp32")])
 
 
 def test_both_precisions_of_a_run_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hofno.train.precision.REDUCED_ON", ("cpu",))
     monkeypatch.setattr(rehearse, "TIMED_SECONDS", 0.0)
     spec = spec_of("poisson", epochs=10, batch_size=5, precision="mixed", finish=0.2)
-    assert list(rehearse.step_seconds(spec)) == ["mixed", "fp32"]
-    projected = rehearse.projected(spec, {"mixed": 1.0, "fp32": 10.0})
+    assert list(rehearse.step_seconds(spec)) == [Phase("mixed"), Phase("fp32")]
+    projected = rehearse.projected(spec, {Phase("mixed"): 1.0, Phase("fp32"): 10.0})
     assert projected == 4 * (8 * 1.0 + 2 * 10.0)
+
+
+def test_steps_on_a_coarser_grid_are_told_apart(hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearse, "TIMED_SECONDS", 0.0)
+    spec = spec_of("poisson", epochs=10, batch_size=5, coarse_first=0.8)
+    coarse, whole = Phase("fp32", (2,)), Phase("fp32")
+    assert list(rehearse.step_seconds(spec)) == [coarse, whole]
+    assert rehearse.projected(spec, {coarse: 1.0, whole: 5.0}) == 4 * (8 * 1.0 + 2 * 5.0)
+    every_epoch = specs.override(spec, {"train.coarse_first": 0.0})
+    some, most = cost_of(spec, {}), cost_of(every_epoch, {})
+    assert some.step_flops == most.step_flops
+    assert 0.2 * most.flops + 0.8 * most.flops / 8 < some.flops < 0.2 * most.flops + 0.8 * most.flops / 3
+    found = shown(hofno("show", "tiny", "--time", "--set", "train.coarse_first=0.5", "--set", "train.epochs=4"))
+    assert found["training"].endswith(", the first 2 epochs on one point in 2 along each axis")
+    assert " s in fp32 on one point in 2 along each axis, " in found["time"]
 
 
 def test_flags_that_do_not_belong(refused: Refused) -> None:

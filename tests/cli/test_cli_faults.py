@@ -28,9 +28,9 @@ from hofno.cli.failures import explain
 from hofno.data.dataset import Dataset
 from hofno.errors import HofnoError
 from hofno.problems.base import Progress
+from hofno.show import Silent
 from hofno.spec import Spec
 from hofno.train.loop import Interrupted
-from hofno.train.show import Silent
 
 Hofno = Callable[..., Result]
 Start = Callable[..., Child]

@@ -16,8 +16,8 @@ from hofno import spec as specs
 from hofno import stages, storage, study, study_results
 from hofno.cli import resolutions
 from hofno.errors import CheckpointError, DivergedError, SpecError
+from hofno.show import Silent
 from hofno.spec import Spec
-from hofno.train.show import Silent
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from hofno.evaluation.scales import ByScale, band_metrics, plain, plain_spectra
 from hofno.evaluation.score import score
 from hofno.evaluation.spectrum import power_kinds
 from hofno.geometry import Grid, Mesh
+from hofno.show import Silent
 from hofno.spec import Spec
 from hofno.surrogate import Surrogate
-from hofno.train.show import Silent
 
 GRID = Grid(shape=(32, 32))
 

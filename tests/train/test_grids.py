@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from hofno import HOFNO, Dataset, fit, from_arrays, from_trajectories, stages
+from hofno import HOFNO, Dataset, evaluate, fit, from_arrays, from_trajectories, stages
 from hofno import spec as specs
 from hofno.errors import HofnoError, SpecError
 from hofno.geometry import Grid, Mesh, Points, Sphere
 from hofno.spec import TrainSpec
 from hofno.train.grids import check_coarser, every
 from hofno.train.losses import rel_l2
+from hofno.train.phases import Phase, phase_of, phases_of
 
 
 class Gain(nn.Module):
@@ -62,6 +65,58 @@ def test_the_gradient_is_the_mean_over_the_grids() -> None:
     torch.testing.assert_close(model.gain.grad, gain.grad)
 
 
+@pytest.mark.parametrize(("by", "coarse"), [(2, (6, 9)), (3, (4, 6)), ((1, 6), (12, 3))])
+def test_most_epochs_can_be_on_the_coarser_grid(by: int | tuple[int, ...], coarse: tuple[int, ...]) -> None:
+    model, whole = Gain(), (12, 18)
+    fit(model, pairs(whole), epochs=5, batch_size=8, coarse_first=0.6, coarse_by=by, progress=False)
+    assert model.seen[:2] == [whole, coarse]  # before training
+    learnt, validated = model.seen[2:12:2], model.seen[3:12:2]
+    assert learnt == [coarse] * 3 + [whole] * 2
+    assert validated == [whole] * 5
+
+
+@pytest.mark.parametrize("normaliser", ["channel", "pixel", "column"])
+def test_the_loss_on_the_coarser_grid_is_of_its_points(normaliser: str) -> None:
+    """In physical units too, by the statistics of the places that are left."""
+    data = pairs((8, 12))
+    run = fit(
+        Gain(), data, epochs=2, batch_size=8, coarse_first=0.5, coarse_by=4, normaliser=normaliser, progress=False
+    )
+    inputs, targets = run.surrogate.inputs, run.surrogate.targets
+    x, y = inputs.encode(data.train.x), targets.encode(data.train.y)
+    p, y = (targets.decode(part)[..., ::4, ::4].flatten(1) for part in (x, y))
+    assert run.history[0]["train_loss"] == pytest.approx(((p - y).norm(dim=1) / y.norm(dim=1)).mean().item(), rel=1e-5)
+
+
+def test_phases_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hofno.train.precision.REDUCED_ON", ("cpu",))
+    cpu, settings = torch.device("cpu"), {"epochs": 10, "coarse_first": 0.8, "coarser": (3,), "precision": "mixed"}
+    spec = TrainSpec.model_validate({**settings, "finish": 0.1})
+    assert phases_of(spec, cpu) == [Phase("mixed", (2,)), Phase("mixed", (1, 3)), Phase("fp32", (1, 3))]
+    assert [phase_of(spec, epoch, cpu).strides for epoch in (7, 8)] == [(2,), (1, 3)]
+    assert phases_of(TrainSpec.model_validate({"epochs": 1, "coarse_first": 0.9}), cpu) == [Phase("fp32")]
+    last = TrainSpec.model_validate({"epochs": 3, "coarse_first": 0.9})
+    assert phase_of(last, 2, cpu) == Phase("fp32")
+
+
+def test_most_epochs_on_the_coarser_grid_teach_nearly_as_much() -> None:
+    """A quarter of the work for each; the network that only ever saw that grid is worse on the whole one."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 1, 64, generator=generator)
+    x = torch.fft.irfft(torch.fft.rfft(x) * (torch.arange(33) < 12), n=64)
+    data = from_arrays(x, x.square() - 0.5 * x.roll(1, -1), split=(44, 8, 8), seed=None, periodic=True)
+
+    def error(**settings: Any) -> float:
+        torch.manual_seed(0)
+        model = HOFNO(1, 1, modes=(15,), width=16, depth=1, order=2)
+        run = fit(model, data, epochs=30, batch_size=4, lr=5e-3, progress=False, device="cpu", **settings)
+        return evaluate(run, data.test)["rel_l2"]
+
+    throughout, most, none = error(), error(coarse_first=0.8), error(coarse_first=0.96)
+    assert most < 1.5 * throughout
+    assert most < none
+
+
 @pytest.mark.parametrize("points", [(7,), (9, 13), (5, 9, 13)])
 def test_first_and_last_point_of_a_grid_with_ends_stay(points: tuple[int, ...]) -> None:
     field = torch.arange(torch.Size(points).numel(), dtype=torch.float32).view(1, 1, *points)
@@ -107,6 +162,14 @@ def test_teacher_forced_trajectories_learn_on_them(batch_of: str) -> None:
         (Grid(shape=(8,)), {"coarser": (2,), "forcing": "free"}, "one grid.*use 'teacher'"),
         (Points(count=4, low=(0.0,), high=(1.0,)), {"coarser": (2,)}, "train.coarser is for grids"),
         (Sphere(shape=(8, 16)), {"coarser": (2,)}, "train.coarser is for grids"),
+        (Sphere(shape=(8, 16)), {"coarse_first": 0.5}, "train.coarse_first is for grids"),
+        (Grid(shape=(8,)), {"coarse_first": 0.5, "forcing": "free"}, "train.coarse_first use 'teacher'"),
+        (Grid(shape=(12, 18)), {"coarse_first": 0.5, "coarse_by": 4}, r"coarse_by=4 does not.*take one of 2, 3, 6$"),
+        (Grid(shape=(12, 18)), {"coarse_first": 0.5, "coarse_by": (2, 4)}, r"coarse_by=\[2, 4\] does not divide"),
+        (Grid(shape=(4, 9)), {"coarse_first": 0.5}, r"coarse_by=2 does not.*; give one number for each axis, 1 where"),
+        (Grid(shape=(9,)), {"coarse_first": 0.5}, r"coarse_by=2 does not divide.*; take one of 3$"),
+        (Grid(shape=(12, 18)), {"coarse_first": 0.5, "coarse_by": (2,)}, r"this grid has 2 axes; .* such as \[2, 2\]$"),
+        (Grid(shape=(8,)), {"coarse_first": 0.5, "coarse_by": (1,)}, "not all of them 1; this grid has 1 axis;"),
     ],
 )
 def test_what_is_refused(grid: Grid | Mesh | Points | Sphere, settings: dict[str, object], message: str) -> None:
@@ -118,6 +181,9 @@ def test_what_is_refused(grid: Grid | Mesh | Points | Sphere, settings: dict[str
 def test_a_model_that_does_not_fit_the_coarser_grid_fails_before_training() -> None:
     with pytest.raises(HofnoError, match="modes"):
         fit(HOFNO(1, 1, modes=(8,), width=4, depth=1), pairs((16,)), epochs=1, coarser=(2,), progress=False)
+    settings: dict[str, Any] = {"epochs": 2, "coarse_first": 0.5, "coarse_by": (2,), "progress": False}
+    with pytest.raises(HofnoError, match=r"on the coarser grid of train.coarse_by=\[2\]: modes"):
+        fit(HOFNO(1, 1, modes=(8,), width=4, depth=1), pairs((16,)), **settings)
 
 
 def test_a_run_that_learnt_on_them_is_evaluated_on_any_grid() -> None:
@@ -130,3 +196,6 @@ def test_a_run_that_learnt_on_them_is_evaluated_on_any_grid() -> None:
     with pytest.raises(SpecError, match="coarser=3 does not divide"):
         stages.check(other)
     stages.check(other, learns=False)
+    first = specs.override(spec, {"train.coarser": [], "train.coarse_first": 0.5, "train.coarse_by": 3})
+    stages.check(first)
+    stages.check(specs.override(first, {"data.resolution": 36}), learns=False)

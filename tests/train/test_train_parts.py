@@ -1,4 +1,4 @@
-"""Schedules, Muon, losses, trackers and what the person watching sees."""
+"""Schedules, Muon, losses and trackers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from hofno.spec import TrainSpec
 from hofno.train.losses import LOSSES
 from hofno.train.optim import Optimisers, orthogonalise
 from hofno.train.schedule import rate
-from hofno.train.show import Bar, Lines, Silent, choose_show
 from hofno.train.track import make_trackers
 
 Trained = Callable[..., Run]
@@ -233,34 +232,3 @@ class TestTrackers:
         with pytest.raises(SpecError, match=r"pip install 'hofno\[tracking\]'"):
             trained(out=tmp_path / "run", track=name)
         assert not (tmp_path / "run").exists()
-
-
-class TestShow:
-    def test_lines(self, capsys: pytest.CaptureFixture[str]) -> None:
-        show = Lines(every=0.0)
-        show.start("label", 4, 2)
-        show.advance(3, "loss 1")
-        show.note("a note")
-        show.stop()
-        assert capsys.readouterr().out.splitlines()[0].startswith("label: step 3/4  loss 1")
-
-    def test_lines_are_few(self, capsys: pytest.CaptureFixture[str]) -> None:
-        show = Lines(every=60.0)
-        show.start("label", 100, 0)
-        for step in range(1, 101):
-            show.advance(step, "")
-        assert len(capsys.readouterr().out.splitlines()) == 1
-
-    def test_bar(self, capsys: pytest.CaptureFixture[str]) -> None:
-        show = Bar()
-        show.start("label", 4, 0)
-        show.advance(4, "loss 1")
-        show.note("[a] note")
-        show.stop()
-        out = capsys.readouterr().out
-        assert "label" in out
-        assert "[a] note" in out
-
-    def test_choice(self) -> None:
-        assert isinstance(choose_show(False), Silent)
-        assert isinstance(choose_show(True), Lines)

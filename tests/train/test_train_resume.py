@@ -28,6 +28,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "best": {"select": "best", "lr": 0.1},
     "noise": {"noise": 0.1},
     "finish": {"precision": "bf16", "finish": 0.3},
+    "coarse_first": {"coarse_first": 0.7},
     "all": {"ema": 0.9, "optimiser": "muon", "select": "best", "clip": 0.1, "model": {"drop_path": 0.5, "depth": 2}},
 }
 

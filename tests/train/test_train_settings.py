@@ -42,6 +42,7 @@ CHANGES: dict[str, Any] = {
     "normalise_targets": False,
     "normaliser": "pixel",
     "coarser": (2,),
+    "coarse_first": 0.5,
     "noise": 0.1,
 }
 
@@ -56,6 +57,7 @@ def test_every_setting_is_covered() -> None:
     elsewhere = {"muon_lr", "compile", "cuda_graph", "validate_every", "checkpoint_every", "select"}
     elsewhere |= {"finish"}  # means nothing in fp32, see below
     elsewhere |= {"soap_lr"}  # tests/train/test_optim.py
+    elsewhere |= {"coarse_by"}  # tests/train/test_grids.py
     elsewhere |= {"augment"}  # tests/train/test_augment.py
     elsewhere |= {"symmetric"}  # of predictions: tests/data/test_views.py
     elsewhere |= {"start"}  # tests/train/test_start.py

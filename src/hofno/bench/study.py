@@ -37,13 +37,13 @@ from hofno.errors import SpecError
 from hofno.models.registry import parameter_counts
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
+from hofno.show import Show, showing
 from hofno.solvers.memory import free_bytes
 from hofno.spec import Spec
 from hofno.storage import write_json
 from hofno.surrogate import Surrogate
 from hofno.train.activations import saved_bytes
 from hofno.train.phases import Phase, phase_of
-from hofno.train.show import Show, showing
 from hofno.workers import EndedError, alone
 
 ROUNDS, ROUND_SECONDS = 5, 0.2  # of a step or a prediction; a round lasts so long at least

@@ -19,9 +19,9 @@ def bench_studies(
     from hofno.bench.curves import check_plot
     from hofno.bench.study import Study, different, reference_of, run_studies
     from hofno.report import published
+    from hofno.show import choose_show
     from hofno.storage import check_writable
     from hofno.study import checked_members, name_of
-    from hofno.train.show import choose_show
 
     if not names:
         raise SpecError(

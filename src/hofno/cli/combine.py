@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hofno.cli.options import print_table, progress_on
+from hofno.cli.options import print_table
 from hofno.errors import CheckpointError, SpecError
 from hofno.storage.runs import is_finished, runs_of_study
 
@@ -34,8 +34,8 @@ def combine(
     from hofno.evaluation.spread import spreads_of
     from hofno.models.registry import parameter_counts
     from hofno.saved import load
+    from hofno.show import choose_show, progress_on
     from hofno.train.combine import combine as join
-    from hofno.train.show import choose_show
 
     if out.exists():
         raise SpecError(f"{out} exists already; choose another --out")

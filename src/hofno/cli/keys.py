@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 from hofno.cli.options import print_table
 
@@ -48,6 +49,13 @@ def _written(value: object) -> str:
 
 def type_name(kind: Any) -> str:
     """A type as people write it; of a choice, its values."""
-    if get_origin(kind) is Literal:
-        return " | ".join(map(str, get_args(kind)))
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return " | ".join(map(str, parts))
+    if origin is Annotated:
+        return type_name(parts[0])
+    if origin in (Union, UnionType):
+        return " | ".join(map(type_name, parts))
+    if isinstance(origin, type):
+        return f"{origin.__name__}[{', '.join('...' if part is ... else type_name(part) for part in parts)}]"
+    return "None" if kind is type(None) else kind.__name__ if isinstance(kind, type) else str(kind)

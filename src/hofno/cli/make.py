@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hofno.cli.failures import INTERRUPTED, WRONG
-from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, load_study, print_table, progress_on
+from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, load_study, print_table
 from hofno.cli.threads import Threads, settle_threads
 from hofno.errors import DivergedError, SpecError
 from hofno.storage.runs import is_finished
@@ -31,7 +31,7 @@ def generate(
     from hofno.data.ondisk import channels_of, pieces_of
     from hofno.data.store import data_folder, store_folder
     from hofno.problems.registry import problem
-    from hofno.train.show import choose_show
+    from hofno.show import choose_show, progress_on
 
     read = load_spec(spec, settings)
     stages.check(read)
@@ -141,12 +141,12 @@ def run(
     parts that were run on several machines are put together by --results.
     """
     from hofno.report.page import check_page_folder
+    from hofno.show import choose_show
     from hofno.study import check_study_folder, gather, refuse_diverged, run_study
     from hofno.study_report import write_report
     from hofno.study_results import check_mergeable, merge_into
     from hofno.train.loop import Interrupted
     from hofno.train.ranks import are_several
-    from hofno.train.show import choose_show
 
     settle_threads(threads)
     read = load_study(spec, settings)
@@ -210,7 +210,7 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
 
 def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, track: tuple[str, ...]) -> None:
     from hofno import stages
-    from hofno.train.show import choose_show
+    from hofno.show import choose_show, progress_on
     from hofno.train.track import check_trackers
 
     check_trackers(track, path)

@@ -12,9 +12,7 @@ import typer
 from hofno.errors import SpecError
 
 if TYPE_CHECKING:
-    from hofno.problems.base import Progress
     from hofno.spec import Spec
-    from hofno.train.show import Show
 
 SPEC_HELP = "A TOML file, the name of a spec in specs/, or the folder of a run."
 SpecName = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP)]
@@ -113,22 +111,6 @@ def load_study(name: str, settings: list[str] | None) -> Spec:
                 f'"sweep.{quoted}={values[:1]}", or leave it out'
             )
     return study
-
-
-def progress_on(show: Show) -> Progress:
-    """Progress of data generation, told on the bar or the lines that training uses."""
-    begun: list[str] = []
-
-    def progress(stage: str, done: int, total: int) -> None:
-        if stage not in begun:
-            begun.append(stage)
-            show.start(stage, total, 0, "")
-        show.advance(done, "")
-        if done >= total:
-            show.stop()
-            begun.clear()
-
-    return progress
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from hofno import spec as specs
 from hofno import stages, storage
-from hofno.cli.options import print_table, progress_on
+from hofno.cli.options import print_table
 from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
 from hofno.data.files import stamps_of
 from hofno.errors import CheckpointError, SpecError
@@ -20,11 +20,11 @@ from hofno.problems.registry import problem
 from hofno.report.drawing import in_any_script
 from hofno.report.resolution import curves_of, error_against_resolution
 from hofno.saved import load
+from hofno.show import choose_show, progress_on
 from hofno.storage.runs import is_finished
 from hofno.study import RESOLUTION as FILE
 from hofno.study import means_by_resolution
 from hofno.study_results import check_results, owned
-from hofno.train.show import choose_show
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

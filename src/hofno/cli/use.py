@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hofno.cli.options import print_table, progress_on, read_settings
+from hofno.cli.options import print_table, read_settings
 from hofno.errors import CheckpointError, SpecError
 from hofno.storage.runs import instead_of_a_run, runs_of_study
 
@@ -57,7 +57,7 @@ def evaluate(
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.stamps import changed_files
     from hofno.saved import load
-    from hofno.train.show import choose_show
+    from hofno.show import choose_show, progress_on
 
     changes = read_settings(settings)
     for key in changes:

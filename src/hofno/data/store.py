@@ -29,6 +29,7 @@ from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.registry import problem as make_problem
+from hofno.show import choose_show, progress_on
 from hofno.solvers.memory import arrays_on_disk, free_bytes, gibibytes
 from hofno.spec import fingerprint
 from hofno.storage.files import is_stale_temporary, temporary_beside
@@ -51,7 +52,7 @@ def generate(
     problem: str,
     *,
     store: str | Path | None = None,
-    progress: Progress = ignore_progress,
+    progress: bool | Progress = False,
     device: str = "auto",
     **parameters: Any,
 ) -> Dataset:
@@ -62,11 +63,12 @@ def generate(
     Args:
         problem: name of the benchmark, see ``hofno list``.
         store: folder to keep the data in and to read them from if they are there; None keeps them in memory only.
-        progress: called as progress(stage, done, total), counted in samples, of problems in time in frames.
+        progress: show a bar; or called as progress(stage, done, total), in samples, of problems in time in frames.
         device: where to solve: "auto", "cpu" or "cuda". Problems that take seconds on the CPU are made there.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
-    return _made(problem, parameters, None if store is None else Path(store), progress, device, again=False)
+    told = progress if callable(progress) else progress_on(choose_show(progress)) if progress else ignore_progress
+    return _made(problem, parameters, None if store is None else Path(store), told, device, again=False)
 
 
 def generate_again(

@@ -16,12 +16,12 @@ from hofno.data.dataset import Dataset
 from hofno.data.device import find_device
 from hofno.errors import CheckpointError, SpecError
 from hofno.models.registry import MODELS
+from hofno.show import choose_show
 from hofno.spec import TrainSpec, check_seed, fingerprint
 from hofno.surrogate import Surrogate, surrogate_of
 from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join
 from hofno.train.same_data import describe_data, remember_data
-from hofno.train.show import choose_show
 from hofno.train.start import note_of, opened, refuse_known
 from hofno.train.track import Tracker, check_trackers, make_trackers
 

@@ -30,6 +30,7 @@ from hofno.errors import DivergedError
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
 from hofno.models.registry import place
+from hofno.show import Show, Silent, showing
 from hofno.spec import TrainSpec
 from hofno.surrogate import Surrogate
 from hofno.train import state as checkpoint
@@ -42,7 +43,6 @@ from hofno.train.precision import policy_of, precision
 from hofno.train.ranks import Ranks, join
 from hofno.train.same_data import describe_data, stamp_of_data
 from hofno.train.schedule import rate
-from hofno.train.show import Show, Silent, showing
 from hofno.train.start import (
     check_start,
     digest_of_statistics,

@@ -1,15 +1,16 @@
-"""Progress of a run for the person watching: a bar with loss, rate and time left, or plain lines without a terminal."""
+"""Progress for the person watching: a bar with what is done and the time left, or plain lines without a terminal."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
 
 
 class Show(Protocol):
-    """What the loop tells while it runs; `unit` is the word before what is counted, where it stands in a line."""
+    """What a loop tells while it runs; `unit` is the word before what is counted, where it stands in a line."""
 
     def start(self, label: str, total: int, done: int, unit: str = "step") -> None: ...
     def advance(self, step: int, text: str) -> None: ...
@@ -96,6 +97,22 @@ def choose_show(progress: bool) -> Show:
     if not progress:
         return Silent()
     return Bar() if sys.stderr.isatty() and sys.stdout.isatty() else Lines()
+
+
+def progress_on(show: Show) -> Callable[[str, int, int], None]:
+    """Progress of data generation, told on the bar or the lines that training uses, stage after stage."""
+    begun: list[str] = []
+
+    def progress(stage: str, done: int, total: int) -> None:
+        if stage not in begun:
+            begun.append(stage)
+            show.start(stage, total, 0, "")
+        show.advance(done, "")
+        if done >= total:
+            show.stop()
+            begun.clear()
+
+    return progress
 
 
 class showing:  # noqa: N801

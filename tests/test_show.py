@@ -1,0 +1,61 @@
+"""What the person watching sees."""
+
+from __future__ import annotations
+
+import pytest
+
+from hofno import generate
+from hofno.show import Bar, Lines, Silent, choose_show, progress_on
+
+
+def test_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    show = Lines(every=0.0)
+    show.start("label", 4, 2)
+    show.advance(3, "loss 1")
+    show.note("a note")
+    show.stop()
+    assert capsys.readouterr().out.splitlines()[0].startswith("label: step 3/4  loss 1")
+
+
+def test_lines_are_few(capsys: pytest.CaptureFixture[str]) -> None:
+    show = Lines(every=60.0)
+    show.start("label", 100, 0)
+    for step in range(1, 101):
+        show.advance(step, "")
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    show = Bar()
+    show.start("label", 4, 0)
+    show.advance(4, "loss 1")
+    show.note("[a] note")
+    show.stop()
+    out = capsys.readouterr().out
+    assert "label" in out
+    assert "[a] note" in out
+
+
+def test_what_is_chosen() -> None:
+    assert isinstance(choose_show(False), Silent)
+    assert isinstance(choose_show(True), Lines)
+
+
+def test_stages_follow_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = progress_on(Lines(every=0.0))
+    for stage in ("solve", "store"):
+        for done in (1, 2):
+            progress(stage, done, 2)
+    told = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["solve: 1/2", "solve: 2/2", "store: 1/2", "store: 2/2"]
+
+
+def test_generating_shows_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    few, told = {"train": 2, "valid": 1, "test": 1, "resolution": 40}, list[tuple[str, int, int]]()
+    generate("poisson", **few)
+    generate("poisson", progress=False, **few)
+    generate("poisson", progress=lambda *what: told.append(what), **few)
+    assert not capsys.readouterr().out
+    assert told[-1][1:] == (4, 4)
+    generate("poisson", progress=True, **few)
+    assert "4/4" in capsys.readouterr().out
