@@ -26,6 +26,7 @@ from hofno.stages import make_model
 from hofno.storage import read_json
 from hofno.study import checked_members, name_of
 from hofno.surrogate import Surrogate
+from hofno.train.phases import Phase
 from hofno.workers import EndedError
 
 CPU = torch.device("cpu")
@@ -54,6 +55,17 @@ def test_those_that_differ_in_seed_or_length_are_measured_once() -> None:
     assert [member.label for member in found] == ["HO-FNO, depth 1", "HO-FNO, depth 2", "FNO, depth 1", "FNO, depth 2"]
     assert [member.also for member in found] == [("longer, depth 1",), ("longer, depth 2",), (), ()]
     assert found[0].spec.train.epochs == 100
+
+
+def test_epochs_on_a_coarser_grid_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured is an epoch on the whole grid, the same with and without them."""
+    coarse = {"label": "coarse", "set": {"train.coarse_first": 0.5, "train.coarse_by": 4}}
+    found = members_of(spec_of(compare=[coarse]))
+    assert [(member.label, member.also, member.coarse) for member in found] == [("HO-FNO", ("coarse",), True)]
+    phases: list[Phase] = []
+    monkeypatch.setattr(study.Rehearsal, "step_rounds", lambda _, phase, *__: phases.append(phase) or [1.0])
+    measure(spec_of(train={"batch_size": 8, "coarse_first": 0.5}), 1, 0.0)
+    assert phases == [Phase("fp32")]
 
 
 def test_what_changes_the_step_is_another_member() -> None:
@@ -246,6 +258,9 @@ def test_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     other = {**result, "members": [{**m, "batch_size": i, "also": ["x"]} for i, m in enumerate(result["members"])]}
     assert "deep: training in fp32, 3 steps an epoch, batch 2; prediction of 35 samples in fp32" in notes(other, "cpu")
     assert "FNO stands for x too, of another length or seed" in notes(other, "cpu")
+    other["members"][0]["coarse"] = True
+    assert "FNO stands for x too, of another length or seed, or with epochs on a coarser grid" in notes(other, "cpu")
+    assert any(note.startswith("training: an epoch on the whole grid;") for note in notes(other, "cpu"))
 
 
 def test_small_peaks_are_told_in_mebibytes() -> None:

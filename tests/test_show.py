@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hofno import generate
+from hofno.data import store
 from hofno.show import Bar, Lines, Silent, choose_show, progress_on
 
 
@@ -39,6 +42,32 @@ def test_bar(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_is_chosen() -> None:
     assert isinstance(choose_show(False), Silent)
     assert isinstance(choose_show(True), Lines)
+
+
+def test_each_stage_has_a_bar_of_its_own() -> None:
+    told: list[tuple[Any, ...]] = []
+
+    class Recorded(Silent):
+        def start(self, label: str, total: int, done: int, unit: str = "step") -> None:
+            told.append(("start", label, total))
+
+        def stop(self) -> None:
+            told.append(("stop",))
+
+    progress = progress_on(Recorded())
+    for _ in range(2):
+        for done in (1, 2):
+            progress("solve", done, 2)
+    assert told == [("start", "solve", 2), ("stop",)] * 2
+
+
+def test_a_bar_ends_with_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    bar = Bar()
+    monkeypatch.setattr(store, "choose_show", lambda _: bar)
+    monkeypatch.setattr(bar, "advance", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        generate("poisson", progress=True, train=2, valid=1, test=1, resolution=40)
+    assert not bar.progress.live.is_started
 
 
 def test_stages_follow_each_other(capsys: pytest.CaptureFixture[str]) -> None:

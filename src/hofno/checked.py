@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from hofno.exact import wanted_instead
@@ -22,3 +30,17 @@ class Checked(BaseModel):
         if wanted := wanted_instead(cls.model_fields[info.field_name].annotation, value):
             raise PydanticCustomError("exact", "Input should be {wanted}", {"wanted": wanted})
         return value
+
+
+def _one_or_each(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """A number for all axes or one for each, told as one thing and not by what each of the two lacks."""
+    try:
+        return check(value)
+    except ValidationError:
+        raise PydanticCustomError(
+            "one_or_each", "Input should be a whole number from 2 on, or a list of one for each axis, such as [2, 1]"
+        ) from None
+
+
+ONE_OR_EACH = WrapValidator(_one_or_each)
+"""For a number from 2 on, or a list of one for each axis."""

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from hofno.checked import Checked
+from hofno.checked import ONE_OR_EACH, Checked
 from hofno.errors import SpecError
 from hofno.exact import is_whole
 
@@ -122,7 +122,7 @@ class TrainSpec(Section):
     coarse_first: float = Field(
         0.0, ge=0, lt=1, description="fraction of the epochs, the first ones, on every coarse_by-th point alone: faster"
     )
-    coarse_by: Annotated[int, Field(ge=2)] | tuple[Annotated[int, Field(ge=1)], ...] = Field(
+    coarse_by: Annotated[Annotated[int, Field(ge=2)] | tuple[Annotated[int, Field(ge=1)], ...], ONE_OR_EACH] = Field(
         2, description="of which points the epochs of coarse_first take every n-th; [2, 1]: along each axis"
     )
     noise: float = Field(

@@ -94,7 +94,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
     given = [torch.empty(1, *shape, device="meta") for shape in sample_shapes(made)]
     with torch.no_grad():
         single.eval()(*given)
-        check_coarse(single, given[0], coarse_grids(train))
+        check_coarse(single, given[0], channels_out, coarse_grids(train))
 
 
 def sample_shapes(made: Problem) -> list[tuple[int, ...]]:

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hofno.cli import app
+from hofno.cli.keys import type_name
 from hofno.cli.prose import joined
 from hofno.problems.registry import PROBLEMS
 from hofno.spec import Spec, TrainSpec, Variant
@@ -30,7 +31,7 @@ def test_show_train(hofno: Hofno) -> None:
     for name in TrainSpec.model_fields:
         assert name in result.stdout
     losses = "rel_l2 | mse | mae | rmse | rel_l2_gradient"
-    for text in (losses, "100", "passes over the training set", "false", "choice"):
+    for text in (losses, "100", "passes over the training set", "false", "choice", "int | tuple[int, "):
         assert text in result.stdout
     assert "False" not in result.stdout
 
@@ -40,6 +41,8 @@ def test_show_spec(hofno: Hofno) -> None:
     assert result.exit_code == 0, result.output
     for name in Spec.model_fields:
         assert name in result.stdout
+    assert type_name(Spec.model_fields["sweep"].annotation) == "dict[str, list[Any]]"
+    assert type_name(TrainSpec.model_fields["coarse_by"].annotation) == "int | tuple[int, ...]"
     for text in ("[[compare]]", 'set = {"model.name" = "fno"}', "[sweep]", "seed = [0, 1, 2]", "hofno show --train"):
         assert text in result.stdout
 

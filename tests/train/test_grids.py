@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from hofno import HOFNO, Dataset, evaluate, fit, from_arrays, from_trajectories, stages
 from hofno import spec as specs
-from hofno.errors import HofnoError, SpecError
+from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Grid, Mesh, Points, Sphere
 from hofno.spec import TrainSpec
 from hofno.train.grids import check_coarser, every
 from hofno.train.losses import rel_l2
-from hofno.train.phases import Phase, phase_of, phases_of
+from hofno.train.phases import Phase, coarse_epochs, phase_of, phases_of
 
 
 class Gain(nn.Module):
@@ -95,26 +95,50 @@ def test_phases_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     assert phases_of(spec, cpu) == [Phase("mixed", (2,)), Phase("mixed", (1, 3)), Phase("fp32", (1, 3))]
     assert [phase_of(spec, epoch, cpu).strides for epoch in (7, 8)] == [(2,), (1, 3)]
     assert phases_of(TrainSpec.model_validate({"epochs": 1, "coarse_first": 0.9}), cpu) == [Phase("fp32")]
-    last = TrainSpec.model_validate({"epochs": 3, "coarse_first": 0.9})
-    assert phase_of(last, 2, cpu) == Phase("fp32")
+    for epochs, share, coarse in ((3, 0.9, 2), (10, 0.04, 1), (100, 0.29, 29), (5, 0.0, 0)):
+        assert coarse_epochs(TrainSpec.model_validate({"epochs": epochs, "coarse_first": share})) == coarse
 
 
 def test_most_epochs_on_the_coarser_grid_teach_nearly_as_much() -> None:
-    """A quarter of the work for each; the network that only ever saw that grid is worse on the whole one."""
+    """Nearly what all epochs on the whole grid teach, and far more than as many of these as there are here."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 1, 64, generator=generator)
     x = torch.fft.irfft(torch.fft.rfft(x) * (torch.arange(33) < 12), n=64)
     data = from_arrays(x, x.square() - 0.5 * x.roll(1, -1), split=(44, 8, 8), seed=None, periodic=True)
 
-    def error(**settings: Any) -> float:
+    def error(epochs: int, **settings: Any) -> float:
         torch.manual_seed(0)
         model = HOFNO(1, 1, modes=(15,), width=16, depth=1, order=2)
-        run = fit(model, data, epochs=30, batch_size=4, lr=5e-3, progress=False, device="cpu", **settings)
+        run = fit(model, data, epochs=epochs, batch_size=4, lr=5e-3, progress=False, device="cpu", **settings)
         return evaluate(run, data.test)["rel_l2"]
 
-    throughout, most, none = error(), error(coarse_first=0.8), error(coarse_first=0.96)
-    assert most < 1.5 * throughout
-    assert most < none
+    most = error(30, coarse_first=0.8)
+    assert most < 1.35 * error(30)
+    assert most < 0.4 * error(6)
+
+
+@pytest.mark.parametrize("value", [1, [0, 2], "a", 2.5, [[2]], [2, "b"]])
+def test_what_is_no_stride_is_told_as_one_thing(value: Any) -> None:
+    message = (
+        r"coarse_by: (i|I)nput should be a whole number from 2 on, or a list of one for each axis, such as \[2, 1\]"
+    )
+    with pytest.raises(SpecError, match=message):
+        fit(Gain(), pairs((8,)), coarse_by=value)
+    with pytest.raises(SpecError, match=message):
+        specs.parse({"data": {"problem": "poisson"}, "model": {"name": "fno"}, "train": {"coarse_by": value}})
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 12)])
+def test_a_model_that_does_not_keep_the_grid_is_told(shape: tuple[int, ...]) -> None:
+    """One value would be broadcast against the coarser targets, and another grid end in a traceback."""
+
+    class Fixed(Gain):
+        def forward(self, x: Tensor) -> Tensor:
+            whole = self.gain * x
+            return whole if x.shape[2:] == (8, 12) else whole.new_ones(len(x), 1, *shape[-2:])
+
+    with pytest.raises(ShapeError, match=r"coarse_by=2 the model gives \(1, .*\) and not \(1, 4, 6\); or leave out"):
+        fit(Fixed(), pairs((8, 12)), epochs=2, coarse_first=0.5, progress=False)
 
 
 @pytest.mark.parametrize("points", [(7,), (9, 13), (5, 9, 13)])
@@ -166,7 +190,27 @@ def test_teacher_forced_trajectories_learn_on_them(batch_of: str) -> None:
         (Grid(shape=(8,)), {"coarse_first": 0.5, "forcing": "free"}, "train.coarse_first use 'teacher'"),
         (Grid(shape=(12, 18)), {"coarse_first": 0.5, "coarse_by": 4}, r"coarse_by=4 does not.*take one of 2, 3, 6$"),
         (Grid(shape=(12, 18)), {"coarse_first": 0.5, "coarse_by": (2, 4)}, r"coarse_by=\[2, 4\] does not divide"),
-        (Grid(shape=(4, 9)), {"coarse_first": 0.5}, r"coarse_by=2 does not.*; give one number for each axis, 1 where"),
+        (
+            Grid(shape=(4, 9)),
+            {"coarse_first": 0.5},
+            r"coarse_by=2 does .*; give each axis its own, such as \[2, 3\]$",
+        ),
+        (
+            Mesh(shape=(12, 13)),
+            {"coarse_first": 0.5},
+            r"coarse_by=2 does .*; give each axis its own, such as \[1, 2\]$",
+        ),
+        (
+            Mesh(shape=(12, 12)),
+            {"coarse_first": 0.5},
+            "coarse_by=2 does not.*; leave it out: this grid has no such",
+        ),
+        (
+            Grid(shape=(8,)),
+            {"coarse_first": 0.5, "coarse_by": 8},
+            "leaves a single step .* of 8 points; take one of 2",
+        ),
+        (Mesh(shape=(9, 5)), {"coarser": (4,)}, "coarser=4 leaves a single step .* of 9 x 5 points; take some of 2$"),
         (Grid(shape=(9,)), {"coarse_first": 0.5}, r"coarse_by=2 does not divide.*; take one of 3$"),
         (Grid(shape=(12, 18)), {"coarse_first": 0.5, "coarse_by": (2,)}, r"this grid has 2 axes; .* such as \[2, 2\]$"),
         (Grid(shape=(8,)), {"coarse_first": 0.5, "coarse_by": (1,)}, "not all of them 1; this grid has 1 axis;"),

@@ -39,11 +39,11 @@ from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.show import Show, showing
 from hofno.solvers.memory import free_bytes
-from hofno.spec import Spec
+from hofno.spec import Spec, TrainSpec
 from hofno.storage import write_json
 from hofno.surrogate import Surrogate
 from hofno.train.activations import saved_bytes
-from hofno.train.phases import Phase, phase_of
+from hofno.train.phases import Phase, coarse_epochs, phase_of
 from hofno.workers import EndedError, alone
 
 ROUNDS, ROUND_SECONDS = 5, 0.2  # of a step or a prediction; a round lasts so long at least
@@ -61,6 +61,7 @@ class Member:
     label: str
     spec: Spec
     also: tuple[str, ...] = ()
+    coarse: bool = False  # whether it, or another that it stands for, has epochs on a coarser grid
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,13 @@ class Study:
 
 
 def different(named: Sequence[tuple[str, Spec]]) -> list[Member]:
-    """Members under their labels, those that differ in their seed or length alone once."""
+    """Members under their labels, those whose steps on the whole grid are the same once."""
     found: dict[str, Member] = {}
     for label, spec in named:
-        key = same_steps(spec)
+        key = same_steps(on_whole_grid(spec))
         first = found.get(key, Member(label, spec))
         new = () if label in (first.label, *first.also) else (label,)
-        found[key] = Member(first.label, first.spec, (*first.also, *new))
+        found[key] = Member(first.label, first.spec, (*first.also, *new), first.coarse or coarse_epochs(spec.train) > 0)
     return list(found.values())
 
 
@@ -154,10 +155,11 @@ def measure_alone(member: Member, threads: int) -> dict[str, Any]:
         "spec_hash": spec.run_hash,
         "model": spec.model.name,
         "parameters": parameters,
-        "precision": whole_grid(spec, device).policy,
+        "precision": first_phase(spec, device).policy,
         "cuda_graph": spec.train.cuda_graph and device.type == "cuda",
         "batch_size": spec.train.batch_size,
         "batches": epoch_of(made, spec.train).batches,
+        "coarse": member.coarse,
         "test_samples": made.test * made.together,
     }
     try:
@@ -187,9 +189,16 @@ def is_memory(error: BaseException | None) -> bool:
     return found or is_memory(error.__context__)
 
 
-def whole_grid(spec: Spec, device: torch.device) -> Phase:
-    """The phase that a run would begin with if all of its epochs had the whole grid."""
-    return phase_of(spec.train.model_copy(update={"coarse_first": 0.0}), 0, device)
+def on_whole_grid(spec: Spec) -> Spec:
+    """The same run with all of its epochs on the whole grid."""
+    fields = TrainSpec.model_fields
+    whole = {key: fields[key].default for key in ("coarse_first", "coarse_by")}
+    return spec.model_copy(update={"train": spec.train.model_copy(update=whole)})
+
+
+def first_phase(spec: Spec, device: torch.device) -> Phase:
+    """The phase that such a run begins with."""
+    return phase_of(on_whole_grid(spec).train, 0, device)
 
 
 def measure(spec: Spec, rounds: int, seconds: float) -> dict[str, Any]:
@@ -200,7 +209,7 @@ def measure(spec: Spec, rounds: int, seconds: float) -> dict[str, Any]:
     ready = rehearsal(spec)
     if device.type == "cpu":
         refuse_too_large(ready, made, spec)
-    steps = ready.step_rounds(whole_grid(spec, device), rounds, seconds)
+    steps = ready.step_rounds(first_phase(spec, device), rounds, seconds)
     top = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else high_water_mark()
     surrogate = ready.surrogate
     del ready  # with its graph and optimiser

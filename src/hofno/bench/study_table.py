@@ -82,9 +82,15 @@ def notes(result: dict[str, Any], device: str) -> list[str]:
             "peak memory: growth of the high-water mark of a process of its own while training, libraries loaded "
             "before, one batch of data in it"
         )
+    some = any(member.get("coarse") for member in result["members"])
+    coarse = ", or with epochs on a coarser grid" if some else ""
+    if some:
+        found.append("training: an epoch on the whole grid; those of train.coarse_first on a coarser one cost less")
     for member in result["members"]:
         if member["also"]:
-            found.append(f"{member['label']} stands for {', '.join(member['also'])} too, of another length or seed")
+            found.append(
+                f"{member['label']} stands for {', '.join(member['also'])} too, of another length or seed{coarse}"
+            )
     return found
 
 

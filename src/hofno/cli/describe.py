@@ -120,6 +120,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
     from hofno.train.activations import saved_bytes
+    from hofno.train.phases import coarse_epochs
 
     members = checked_members(spec)
     made, device = make_problem(spec.data.problem, spec.data.parameters), find_device(spec.device)
@@ -129,6 +130,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     counts = parameter_counts(model)
     known: dict[str, tuple[float, float]] = {}
     cost = cost_of(spec, known)
+    whole = " on the whole grid" if coarse_epochs(spec.train) else ""
     data_bytes = made.memory_bytes()
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
@@ -148,7 +150,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
         *([["start", f"weights and statistics of the operator in {spec.train.start}"]] if spec.train.start else []),
         ["parameters", f"{counts['real']:,} real numbers; {counts['complex_once']:,} counting complex ones once"],
         ["training", _training(spec, cost.batches, cost.steps, epoch_of(made, spec.train).items)],
-        ["arithmetic", f"about {_flop(cost.step_flops)} in a step, {_flop(cost.flops)} in all"],
+        ["arithmetic", f"about {_flop(cost.step_flops)} in a step{whole}, {_flop(cost.flops)} in all"],
         ["device", f"{device}, {_precision(spec, device)}, seed {spec.seed}"],
         ["data memory", _size(data_bytes)],
         [

@@ -29,7 +29,7 @@ from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
 from hofno.problems.registry import problem as make_problem
-from hofno.show import choose_show, progress_on
+from hofno.show import choose_show, progress_on, showing
 from hofno.solvers.memory import arrays_on_disk, free_bytes, gibibytes
 from hofno.spec import fingerprint
 from hofno.storage.files import is_stale_temporary, temporary_beside
@@ -67,8 +67,10 @@ def generate(
         device: where to solve: "auto", "cpu" or "cuda". Problems that take seconds on the CPU are made there.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
-    told = progress if callable(progress) else progress_on(choose_show(progress)) if progress else ignore_progress
-    return _made(problem, parameters, None if store is None else Path(store), told, device, again=False)
+    show = choose_show(progress is True)
+    told = progress if callable(progress) else progress_on(show)
+    with showing(show):
+        return _made(problem, parameters, None if store is None else Path(store), told, device, again=False)
 
 
 def generate_again(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from hofno.errors import HofnoError, SpecError
+from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Geometry, Grid, Mesh, kind_of
 from hofno.spec import TrainSpec
 
@@ -65,27 +65,46 @@ def check_coarser(spec: TrainSpec, grid: Geometry) -> None:
                 f"ax{'i' if len(steps) == 1 else 'e'}s; give as many, such as {[2] * len(steps)}"
             )
         if any(count % step for count, step in zip(steps, along, strict=True)):
-            fitting = [n for n in range(2, min(steps) // 2 + 1) if not any(count % n for count in steps)]
-            points, between = " x ".join(map(str, grid.shape)), ", ".join(map(str, steps))
-            remedy = "leave it out: this grid has no such number"
-            if key == "coarse_by" and len(steps) > 1:
-                remedy = "give one number for each axis, 1 where all points are to stay"
-            if fitting:
-                remedy = f"take {'some' if key == 'coarser' else 'one'} of {', '.join(map(str, fitting))}"
             raise SpecError(
-                f"train.{key}={_told(stride)} does not divide the steps of a grid of {points} points ({between}), so "
-                f"that another domain would be left; {remedy}"
+                f"train.{key}={_told(stride)} does not divide the steps of a grid of {_by(grid.shape)} points "
+                f"({', '.join(map(str, steps))}), so that another domain would be left; {_fitting(key, steps)}"
+            )
+        if any(1 < step > count // 2 for count, step in zip(steps, along, strict=True)):
+            raise SpecError(
+                f"train.{key}={_told(stride)} leaves a single step along an axis of {_by(grid.shape)} points; "
+                f"{_fitting(key, steps)}"
             )
 
 
-def check_coarse(model: Callable[..., Tensor], x: Tensor, grids: Sequence[tuple[str, Stride]]) -> None:
+def _fitting(key: str, steps: Sequence[int]) -> str:
+    """What to do instead of a stride that does not suit a grid."""
+    each = [[n for n in range(2, count // 2 + 1) if count % n == 0] for count in steps]
+    if alike := [n for n in each[0] if all(n in divisors for divisors in each)]:
+        return f"take {'some' if key == 'coarser' else 'one'} of {', '.join(map(str, alike))}"
+    if key == "coarser" or not any(each):
+        return "leave it out: this grid has no such number"
+    return f"give each axis its own, such as {[min(divisors, default=1) for divisors in each]}"
+
+
+def check_coarse(
+    model: Callable[..., Tensor], x: Tensor, out_channels: int, grids: Sequence[tuple[str, Stride]]
+) -> None:
     """Refuse a model that cannot be given one of the coarser grids, such as one with more modes than it holds."""
     for key, stride in grids:
+        where, coarse = f"on the coarser grid of train.{key}={_told(stride)}", every(x, stride)
+        remedy = "; or leave out train." + ("coarser" if key == "coarser" else "coarse_first")
         try:
-            model(every(x, stride))
+            found = model(coarse)
         except HofnoError as error:
-            raise type(error)(f"on the coarser grid of train.{key}={_told(stride)}: {error}") from None
+            raise type(error)(f"{where}: {error}{remedy}") from None
+        wanted = (len(x), out_channels, *coarse.shape[2:])
+        if found.shape != wanted:
+            raise ShapeError(f"{where} the model gives {tuple(found.shape[1:])} and not {wanted[1:]}{remedy}")
 
 
 def _told(stride: Stride) -> str:
     return str(stride if isinstance(stride, int) else list(stride))
+
+
+def _by(points: Sequence[int]) -> str:
+    return " x ".join(map(str, points))

@@ -208,14 +208,10 @@ def train(
             ranks.check_alike("checkpoints", f"{state.position.step}")
             ranks.check_shares(spec.batch_size, feed.items)
             show.note(f"{ranks.count} processes train together, each with {ranks.size(spec.batch_size)} of a batch")
-        if feed.streamed:
-            show.note(feed.place)
-        if about_targets is not None:
-            show.note(about_targets)
-        if (about := about_offset(targets)) is not None:
-            show.note(about)
-        if start is not None and (about := unlike_training(start, data)) is not None:
-            show.note(about)
+        unlike = None if start is None else unlike_training(start, data)
+        for about in (feed.place if feed.streamed else None, about_targets, about_offset(targets), unlike):
+            if about is not None:
+                show.note(about)
         if start is None and inputs_all_alike(data, spec):
             show.note(
                 "the inputs of different samples are nearly the same once standardised by channel; "

@@ -34,7 +34,9 @@ def share_of_points(stride: Stride) -> str:
 
 def coarse_epochs(spec: TrainSpec) -> int:
     """How many epochs, the first ones, are on the coarser grid of `coarse_by` alone; the last epoch never is."""
-    return min(spec.epochs - 1, round(spec.coarse_first * spec.epochs))
+    if spec.coarse_first == 0.0:
+        return 0
+    return min(spec.epochs - 1, max(1, round(spec.coarse_first * spec.epochs)))
 
 
 def phase_of(spec: TrainSpec, epoch: int, device: torch.device) -> Phase:

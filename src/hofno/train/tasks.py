@@ -336,19 +336,19 @@ def check_fit(model: nn.Module, data: Dataset, device: torch.device, grids: Sequ
     places = places if split.mask is None else (*places, split.mask)
     training = model.training
     model.eval()  # a look at it changes nothing: no running means, no random numbers
+    expected = (1, out_channels, *split.y.shape[2:])
     try:
         with torch.no_grad():
             out = model(split.x.to(device), *(part.to(device) for part in places))
-            check_coarse(model, split.x.to(device), grids)
+            if not isinstance(out, Tensor):
+                raise ShapeError(
+                    f"a model gives one tensor; {type(model).__name__} gives a {type(out).__name__}; let it give one"
+                )
+            if out.shape != expected:
+                raise ShapeError(
+                    f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {expected[1:]}; "
+                    f"set out_channels={out_channels} and give targets on the grid of the inputs"
+                )
+            check_coarse(model, split.x.to(device), out_channels, grids)
     finally:
         model.train(training)
-    expected = (1, out_channels, *split.y.shape[2:])
-    if not isinstance(out, Tensor):
-        raise ShapeError(
-            f"a model gives one tensor; {type(model).__name__} gives a {type(out).__name__}; let it give one"
-        )
-    if out.shape != expected:
-        raise ShapeError(
-            f"the model gives {tuple(out.shape[1:])} for each sample and the targets are {expected[1:]}; "
-            f"set out_channels={out_channels} and give targets on the grid of the inputs"
-        )
