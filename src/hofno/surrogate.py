@@ -211,12 +211,7 @@ class Surrogate:
         `moments` are those of their predictions by `spread_tensor`, where they are known already.
         """
         known = self._experienced()
-        together = int(known.together)
-        if len(asked.fields) % together:
-            raise ShapeError(
-                f"errors are those of blocks of {together} samples, as in training; got {len(asked.fields)}; give "
-                "whole blocks, in their order"
-            )
+        together = known.blocks_of(len(asked.fields))
         moments = moments or self.spread_tensor(asked.fields, batch_size, coords=asked.coords, mask=asked.inside)
         bounds = known.spread_bound(coverage) * relative_spread(*moments, together)
         return torch.where(bounds.isnan(), math.inf, bounds)  # of one that is infinite and another that is 0

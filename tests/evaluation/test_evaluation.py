@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from hofno import Run, Split, Surrogate, evaluate
+from hofno import Dataset, Run, Split, Surrogate, evaluate, fit
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import DataError, ShapeError
 from hofno.evaluation import score, score_rollout
@@ -133,6 +133,19 @@ def test_blocks_stay_whole() -> None:
                 DataError, match=r"those of 2 samples as one, .* take whole blocks, such as split\[:2\]"
             ):
                 score(made, broken)
+
+
+def test_arrays_of_blocks_are_scored_as_blocks() -> None:
+    """As a split of the training data is, by what the operator knows of these."""
+    x = torch.randn(8, 1, 4, 3)
+    y = x * torch.tensor([1.0, 10.0] * 4).view(8, 1, 1, 1)
+    split = Split(x, y, together=2)
+    data = Dataset(split, split, split, Grid(shape=(4, 3), periodic=True), "own")
+    run = fit(Scale(0.5), data, epochs=1, progress=False)
+    assert evaluate(run, (x.numpy(), y.numpy())) == evaluate(run, split)
+    assert evaluate(run, (x, y))["rel_l2"] != pytest.approx(evaluate(run, Split(x, y))["rel_l2"])
+    with pytest.raises(ShapeError, match="blocks of 2 samples, as in training; got 3; give whole blocks"):
+        evaluate(run, (x[:3], y[:3]))
 
 
 class TestByField:

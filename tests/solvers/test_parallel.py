@@ -6,10 +6,13 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
 
-from hofno.solvers.parallel import in_order
+from hofno.problems.plasticity import Plasticity
+from hofno.solvers import plasticity
+from hofno.solvers.parallel import AbandonedError, go_on, in_order
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +74,53 @@ def test_closing_puts_the_setting_back() -> None:
 
 def test_no_jobs() -> None:
     assert list(in_order(str, [], "cpu", 2)) == []
+
+
+@pytest.mark.parametrize("ends", ["interrupted", "failed", "closed"])
+def test_long_jobs_end_when_no_one_waits_for_them(ends: str) -> None:
+    """They run in threads that Ctrl-C does not reach, here for minutes unless they are told."""
+    running, left = threading.Event(), list[int]()
+
+    def long(job: int) -> int:
+        if job == 0:
+            running.wait(60)
+            if ends == "failed":
+                raise ValueError("job 0")
+            return job
+        try:
+            for _ in range(60_000):
+                go_on()
+                running.set()
+                time.sleep(0.001)
+        finally:
+            left.append(job)
+        return job
+
+    results, begun = in_order(long, range(2), "cpu", 2), time.monotonic()
+    if ends == "failed":
+        with pytest.raises(ValueError, match="job 0"):
+            next(results)
+    else:
+        assert next(results) == 0
+    if ends == "interrupted":
+        with pytest.raises(KeyboardInterrupt):
+            results.throw(KeyboardInterrupt)
+    results.close()
+    assert left == [1]
+    assert time.monotonic() - begun < 30
+    go_on()  # this thread runs no job
+
+
+def test_an_interrupted_block_of_metal_stops_within_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[None] = []
+
+    def stop_at_the_third() -> None:
+        calls.append(None)
+        if len(calls) == 3:
+            raise AbandonedError
+
+    blocks = Plasticity(coarsen=10, refine=1).blocks(np.array([[7.6, 5, 5, 5, 0, 5, 5, 5, 7.6]]).T)
+    monkeypatch.setattr(plasticity, "go_on", stop_at_the_third)
+    with pytest.raises(AbandonedError):
+        blocks.advance(0.1, 1000)
+    assert len(calls) == 3

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hofno.data.ondisk import ranges
-from hofno.errors import CheckpointError, SpecError
+from hofno.errors import CheckpointError, ShapeError, SpecError
 from hofno.geometry import Geometry, Points, Surface
 
 CELLS = 32
@@ -57,6 +57,16 @@ class Experience:
     symmetric: Tensor  # (): 1 where the errors are of means over symmetries, else 0
     ratios: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     """(n,) ascending: errors over the relative spreads of their predictions; none where these have no spread"""
+
+    def blocks_of(self, samples: int) -> int:
+        """How many samples an error is of; so many must be whole blocks of them."""
+        together = int(self.together)
+        if samples % together:
+            raise ShapeError(
+                f"errors are those of blocks of {together} samples, as in training; got {samples}; give whole blocks, "
+                "in their order"
+            )
+        return together
 
     def error_bound(self, coverage: float) -> float:
         """What the relative L2 error of a sample is at most, with this probability; see the module's text."""

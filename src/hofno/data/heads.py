@@ -30,7 +30,12 @@ def published_files(problem: str, path: str | Path) -> list[Path]:
 def check_count(name: str, count: int, held: int) -> None:
     """Refuse more samples than the files have for a split, and none to train or to test."""
     if not (name != "valid") <= count <= held:
-        raise SpecError(f"the files hold {max(0, held)} samples for {name}; got {name}={count}")
+        most = max(0, held)
+        if most > 0:
+            remedy = f"give from {int(name != 'valid')} to {most}"
+        else:
+            remedy = "give valid=0" if name == "valid" else "give files of more samples, or fewer of the other splits"
+        raise SpecError(f"the files hold {most} samples for {name}; got {name}={count}; {remedy}")
 
 
 def shapes_in(problem: str, path: str | Path, **options: int) -> Shapes:

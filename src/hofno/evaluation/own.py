@@ -37,7 +37,9 @@ def split_for(surrogate: Surrogate, given: Split | Sequence[Any]) -> Split:
         raise ShapeError("the model was trained at points; give their coords: (x, y, coords)")
     if rollout is not None and rollout.fields > 1:
         x, y = (_joined_fields(part, name, len(surrogate.grid.shape)) for part, name in ((x, "x"), (y, "y")))
-    return split_from(x, y, coords, mask)
+    split = split_from(x, y, coords, mask)
+    together = 1 if surrogate.experience is None else surrogate.experience.blocks_of(len(split))
+    return Split(*split.parts, together=together) if together > 1 else split
 
 
 def _joined_fields(frames: Any, name: str, axes: int) -> Any:

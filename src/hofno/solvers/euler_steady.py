@@ -24,6 +24,7 @@ from torch import Tensor
 from hofno.errors import SolverError
 from hofno.solvers.euler import GAMMA, Euler, primitive
 from hofno.solvers.euler_lines import LinePreconditioner
+from hofno.solvers.parallel import go_on
 from hofno.triton_use import kernels_run_on
 
 _FIRST_CFL, _SMALLEST_CFL, _LARGEST_CFL = 10.0, 1.0, 1e4
@@ -115,6 +116,7 @@ def _march(
     """Advance `at` until the flows `wanted` (b,) are done. Steps of each flow, (b,)."""
     steps = torch.zeros_like(scale, dtype=torch.long)
     for step in range(max_steps):
+        go_on()
         open_ = ~(at.norm <= tolerance * scale)  # a norm that is not a number stays open
         if not bool((open_ & wanted).any()):
             break

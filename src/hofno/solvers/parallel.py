@@ -2,10 +2,14 @@
 
 Samples that do not need each other are better spread over the cores whole than cut up inside every small operation:
 cores never wait for each other, and numbers do not depend on how many there are.
+
+Ctrl-C reaches the main thread alone, which then waits for the jobs that run. Long ones call `go_on` in their loops, and
+so end as soon as no one waits for them any more.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -14,6 +18,24 @@ import torch
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+_this = threading.local()
+
+
+class AbandonedError(Exception):
+    """A job ends before it is done, since no one waits for its result."""
+
+
+def go_on() -> None:
+    """End the job that this thread runs if its result is not wanted any more; elsewhere nothing happens."""
+    abandoned: threading.Event | None = getattr(_this, "abandoned", None)
+    if abandoned is not None and abandoned.is_set():
+        raise AbandonedError
+
+
+def _begin(abandoned: threading.Event) -> None:
+    torch.set_num_threads(1)
+    _this.abandoned = abandoned
 
 
 def in_order(
@@ -26,9 +48,12 @@ def in_order(
     if torch.device(device).type != "cpu":
         yield from map(work, jobs)
         return
-    before, workers = torch.get_num_threads(), max(1, min(threads, len(jobs)))
+    before, workers, abandoned = torch.get_num_threads(), max(1, min(threads, len(jobs))), threading.Event()
     try:
-        with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield from pool.map(work, jobs)  # cancels what is left when it fails or is closed
+        with ThreadPoolExecutor(workers, initializer=_begin, initargs=(abandoned,)) as pool:
+            try:
+                yield from pool.map(work, jobs)  # cancels what is left when it fails or is closed
+            finally:
+                abandoned.set()
     finally:
         torch.set_num_threads(before)  # threads that begin later take the last setting that anyone made

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from hofno.errors import ShapeError, SolverError
 from hofno.solvers.die import Die
 from hofno.solvers.gpu import Replayed
+from hofno.solvers.parallel import go_on
 from hofno.solvers.perfect_plastic import PerfectPlastic
 from hofno.triton_use import kernels_run_on
 
@@ -136,6 +137,7 @@ class Blocks:
         step = Replayed(self._step_of(dt), self.device)
         try:
             for _ in range(steps):
+                go_on()
                 step()
         finally:
             if self.device.type == "cuda":
