@@ -41,6 +41,11 @@ def assert_equals_plain(
         assert relative(gradient, expected) < 1e-5
 
 
+def outside_of(filter_: Tensor) -> Tensor:
+    """Numbers for the spectrum of the padding, (2, K, M), in the type of a filter (K, M, .., 2)."""
+    return torch.randn(2, *filter_.shape[:2], generator=torch.Generator().manual_seed(5)).to(filter_)
+
+
 def poison(patch: pytest.MonkeyPatch) -> None:
     """Outputs and partial sums start as NaN, so anything left unwritten shows."""
 

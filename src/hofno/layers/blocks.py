@@ -15,7 +15,6 @@ from typing import Any, TypeGuard
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from hofno.errors import SpecError
 from hofno.layers import kernels
@@ -78,8 +77,8 @@ class ModernBlock(nn.Module):
         """What the fused block takes after v."""
         up, down = self.mlp.up, self.mlp.down
         assert isinstance(self.conv, HigherOrderSpectralConv)
-        linear, matrices, offset = _on_plane(self.conv, v)
-        convolved = (self.norm1.weight, linear.weight, linear.bias, self.conv.filter.weight, offset)
+        linear, matrices, outside = _on_plane(self.conv, v)
+        convolved = (self.norm1.weight, linear.weight, linear.bias, self.conv.filter.weight, outside)
         mapped = (self.norm2.weight, up.weight, up.bias, down.weight, down.bias)
         return *convolved, *mapped, matrices, self.norm1.eps, self._branches(v)
 
@@ -101,28 +100,13 @@ class ClassicBlock(nn.Module):
     def forward(self, v: Tensor) -> Tensor:
         conv, skip = self.conv, self.skip
         if _fusable(conv) and kernels.classic_supported(v, conv.order, _kept(conv)):
-            linear, matrices, offset = _on_plane(conv, v)
-            maps = (linear.weight, linear.bias, conv.filter.weight, offset, skip.weight, skip.bias)
+            linear, matrices, outside = _on_plane(conv, v)
+            maps = (linear.weight, linear.bias, conv.filter.weight, outside, skip.weight, skip.bias)
             arguments = (*maps, matrices, not self.last)
             if runs(kernels.classic_block, v, *arguments):
                 return kernels.classic_block(v, *arguments)
         v = conv(v, add=skip(v))
         return v if self.last else F.gelu(v)
-
-
-class _OnPadding(torch.autograd.Function):
-    """The spectrum of a product that is constant on the padding: that of the padding, (2, K, M), times `value` (C,)."""
-
-    @staticmethod
-    def forward(ctx: Any, shape: Tensor, value: Tensor) -> Tensor:
-        ctx.save_for_backward(shape)
-        return shape.unsqueeze(-1) * value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        (shape,) = ctx.saved_tensors
-        return None, torch.mv(grad.flatten(0, -2).T, shape.flatten())
 
 
 def _kept(conv: HigherOrderSpectralConv) -> tuple[int, ...]:
@@ -144,17 +128,16 @@ def _fusable(conv: Convolution) -> TypeGuard[HigherOrderSpectralConv]:
 def _on_plane(
     conv: HigherOrderSpectralConv, v: Tensor
 ) -> tuple[nn.Linear, tuple[Tensor, Tensor, Tensor, Tensor], Tensor | None]:
-    """What a fused block takes of its convolution: factors, transforms, and the product's spectrum on the padding."""
+    """What a fused block takes of its convolution: factors, transforms, and the spectrum of the padding, if any."""
     conv.check(v)
     assert isinstance(conv.factors, DenseFactors)
     points = tuple(v.shape[1:3])
     padded, half_ends = conv.padded(points), conv.half_ends
     matrices = fourier.plane_matrices(points, padded, conv.modes, conv.mode_set, v, half_ends=half_ends)
-    offset = None
-    if padded != points:
-        shape = fourier.indicator(points, padded, conv.modes, conv.mode_set, v, half_ends=half_ends)
-        offset = _OnPadding.apply(shape, conv.factors.at_zero())
-    return conv.factors.linear, matrices, offset
+    if padded == points:
+        return conv.factors.linear, matrices, None
+    outside = fourier.indicator(points, padded, conv.modes, conv.mode_set, v, half_ends=half_ends)
+    return conv.factors.linear, matrices, outside
 
 
 def stack_of_blocks(

@@ -149,7 +149,7 @@ class Step:
             parts = [lambda: self._learn(self.full), self._take]
         for part in parts:
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, stream=torch.cuda.Stream(priority=-1)):  # before what is done aside
                 part()
             self.graphs.append(graph)
         torch.cuda.set_rng_state(random, self.device)

@@ -144,7 +144,7 @@ def modern_block(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
-    offset: Tensor | None,
+    outside: Tensor | None,
     gain2: Tensor,
     up: Tensor,
     up_bias: Tensor,
@@ -157,19 +157,20 @@ def modern_block(
     """v = x + F^-1 filter F prod_i (W_i h + b_i), h = RMSNorm(x); then v + MLP(RMSNorm(v)), fused.
 
     Shapes: x (b, n1, n2, C), gains (C,), weight (order*C, C) with the factors stacked as `nn.Linear` stores them, bias
-    (order*C,), filter (K, M, C, 2), up (H, C), down (C, H); where the domain is padded, `offset` (2, K, M, C) is the
-    spectrum of what the product is on the padding. `matrices` are those of the last axis, (2M, n2) and back,
-    (n2, 2M), then of the leading one, (2K, 2 n1) and back; the caller keeps them for later calls. `branches` (2, b)
-    are numbers by which what is added to x and to v is scaled in each sample; they have no gradient. Under bfloat16
-    autocast the factors and the MLP take their operands in bfloat16; transforms, sums and the result stay in float32,
-    but for spectra of wide blocks up to order 2: those lie in float16, and their gradients in bfloat16.
+    (order*C,), filter (K, M, C, 2), up (H, C), down (C, H); where the domain is padded, `outside` (2, K, M) is the
+    spectrum of the function that is 1 on the padding, where the product is that of its biases; it has no gradient.
+    `matrices` are those of the last axis, (2M, n2) and back, (n2, 2M), then of the leading one, (2K, 2 n1) and back;
+    the caller keeps them for later calls. `branches` (2, b) are numbers by which what is added to x and to v is scaled
+    in each sample; they have no gradient. Under bfloat16 autocast the factors and the MLP take their operands in
+    bfloat16; transforms, sums and the result stay in float32, but for spectra of wide blocks up to order 2: those lie
+    in float16, and their gradients in bfloat16.
     """
     from hofno.layers.kernels.narrow import NarrowBlock
     from hofno.layers.kernels.transforms import transforms_of
     from hofno.layers.kernels.wide import WideBlock
     from hofno.layers.kernels.wide_rows import tile_for
 
-    given = (x, gain1, weight, bias, filter_, offset, gain2, up, up_bias, down, down_bias)
+    given = (x, gain1, weight, bias, filter_, outside, gain2, up, up_bias, down, down_bias)
     if _narrow(x, up_bias.numel()):
         assert branches is None, "narrow blocks do not scale their branches, see `supported`"
         return NarrowBlock.apply(*given, transforms_of(matrices, None), eps)  # pyright: ignore[reportReturnType]
@@ -183,7 +184,7 @@ def modern_block_plain(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
-    offset: Tensor | None,
+    outside: Tensor | None,
     gain2: Tensor,
     up: Tensor,
     up_bias: Tensor,
@@ -196,7 +197,7 @@ def modern_block_plain(
     """What `modern_block` computes, in plain PyTorch and any dtype."""
     first, second = (1.0, 1.0) if branches is None else branches[:, :, None, None, None]
     h = rms_norm_plain(x, gain1, eps)
-    v = x + first * _filtered_product_plain(h, weight, bias, filter_, offset, matrices)
+    v = x + first * _filtered_product_plain(h, weight, bias, filter_, outside, matrices)
     hidden = functional.gelu(functional.linear(rms_norm_plain(v, gain2, eps), up, up_bias))  # (..., H)
     return v + second * functional.linear(hidden, down, down_bias)
 
@@ -206,7 +207,7 @@ def classic_block(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
-    offset: Tensor | None,
+    outside: Tensor | None,
     skip: Tensor,
     skip_bias: Tensor,
     matrices: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -221,7 +222,7 @@ def classic_block(
     from hofno.layers.kernels.classic import FusedClassicBlock
 
     return FusedClassicBlock.apply(  # pyright: ignore[reportReturnType]
-        x, weight, bias, filter_, offset, skip, skip_bias, matrices, gelu
+        x, weight, bias, filter_, outside, skip, skip_bias, matrices, gelu
     )
 
 
@@ -230,14 +231,14 @@ def classic_block_plain(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
-    offset: Tensor | None,
+    outside: Tensor | None,
     skip: Tensor,
     skip_bias: Tensor,
     matrices: tuple[Tensor, Tensor, Tensor, Tensor],
     gelu: bool,
 ) -> Tensor:
     """What `classic_block` computes, in plain PyTorch and any dtype."""
-    filtered = _filtered_product_plain(x, weight, bias, filter_, offset, matrices)
+    filtered = _filtered_product_plain(x, weight, bias, filter_, outside, matrices)
     u = functional.linear(x, skip, skip_bias) + filtered
     return functional.gelu(u) if gelu else u
 
@@ -247,7 +248,7 @@ def _filtered_product_plain(
     weight: Tensor,
     bias: Tensor,
     filter_: Tensor,
-    offset: Tensor | None,
+    outside: Tensor | None,
     matrices: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> Tensor:
     """F^-1 filter F prod_i (W_i h + b_i), (b, n1, n2, C)."""
@@ -258,7 +259,8 @@ def _filtered_product_plain(
     product = stacked.unflatten(-1, (-1, channels)).prod(dim=-2)
     s = (last @ product).reshape(batch, 2 * n1, m * channels)
     spectrum = (leading @ s).reshape(batch, 2, kept, m, channels)
-    spectrum = spectrum if offset is None else spectrum + offset
+    if outside is not None:
+        spectrum = spectrum + outside.to(h.dtype).unsqueeze(-1) * bias.unflatten(0, (-1, channels)).prod(dim=0)
     spectrum = mode_filter_plain(spectrum, filter_) if filter_.dim() == 4 else mode_mix_plain(spectrum, filter_)
     s = leading_inverse @ spectrum.reshape(batch, 2 * kept, m * channels)
     return last_inverse @ s.reshape(batch, n1, 2 * m, channels)

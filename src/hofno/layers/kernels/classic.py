@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hofno.layers.kernels import classic_block_plain, classic_in, classic_out, columns, dot_precision
+from hofno.layers.kernels import classic_block_plain, classic_in, classic_out, columns, dot_precision, on_padding
 from hofno.layers.kernels._common import on_device_of, parameter
 from hofno.layers.kernels.classic_modes import mix, mix_grads
 from hofno.layers.kernels.classic_rows import new_shares, row_tile, summed
@@ -74,7 +74,7 @@ class FusedClassicBlock(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor,
         filter_: Tensor,
-        offset: Tensor | None,
+        outside: Tensor | None,  # (2, K, M)
         skip: Tensor,
         skip_bias: Tensor,
         matrices: Matrices,
@@ -83,7 +83,7 @@ class FusedClassicBlock(torch.autograd.Function):
         transforms, channels = transforms_of(matrices, row_tile(x.shape[2], matrices[0].shape[0])), x.shape[-1]
         mixing = (channels, channels) if filter_.dim() == 5 else (channels,)
         order = max(1, bias.numel() // channels)
-        inputs = (x, weight, bias, filter_, offset, skip, skip_bias)
+        inputs = (x, weight, bias, filter_, outside, skip, skip_bias)
         weight = parameter("factors.weight", weight, (order * channels, channels), x)
         bias = parameter("factors.bias", bias, (order * channels,), x)
         filter_ = parameter("filter", filter_, (*transforms.kept_modes, *mixing, 2), x)
@@ -92,19 +92,20 @@ class FusedClassicBlock(torch.autograd.Function):
         precision = dot_precision(x)
         with on_device_of(x):
             s = classic_in.forward(x, weight, bias, transforms, precision)
+            offset = on_padding.spectrum(outside, bias, x.shape[-1])
             s, wanted = _columns(s, transforms, filter_, offset, precision)
             y = classic_out.forward(x, s, skip, skip_bias, transforms, gelu, precision)
-        ctx.save_for_backward(*inputs, wanted, s)
+        ctx.save_for_backward(*inputs, offset, wanted, s)
         ctx.transforms, ctx.matrices, ctx.gelu, ctx.precision = transforms, matrices, gelu, precision
         return y
 
     @staticmethod
     def backward(ctx: Any, y_grad: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, wanted, s = ctx.saved_tensors
+        *inputs, offset, wanted, s = ctx.saved_tensors
         if torch.is_grad_enabled() or ctx.precision == "tf32x3":
             formula = partial(classic_block_plain, matrices=ctx.matrices, gelu=ctx.gelu)
             return *plain_backward(formula, tuple(inputs), y_grad), None, None
-        x, weight, bias, filter_, offset, skip, skip_bias = inputs
+        x, weight, bias, filter_, outside, skip, skip_bias = inputs
         weight, bias, filter_, skip, skip_bias, y_grad = (
             t.contiguous() for t in (weight, bias, filter_, skip, skip_bias, y_grad)
         )
@@ -118,5 +119,6 @@ class FusedClassicBlock(torch.autograd.Function):
             s_grad, filter_grad, offset_grad = _columns_grads(wanted, transforms, filter_, offset, out_grad, precision)
             classic_in.backward_(x, weight, bias, transforms, s_grad, x_grad, shares.of(1, maps), precision)
             weights, biases = summed(whole, channels)
-        first = (x_grad, weights[channels:], biases[channels:], filter_grad, offset_grad)
+            on_padding.add_bias_grad_(biases[channels:], outside, bias, offset_grad)
+        first = (x_grad, weights[channels:], biases[channels:], filter_grad, None)
         return *first, weights[:channels], biases[:channels], None, None

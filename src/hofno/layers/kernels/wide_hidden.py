@@ -137,13 +137,13 @@ class Grads(NamedTuple):
     hidden: Tensor  # (N, H)
 
 
-def takes(unit: Tensor, hidden: int) -> bool:
-    """Whether these kernels are for normalised points (N, C) and so many hidden activations, and faster than others."""
+def takes(operand: torch.dtype, channels: int, hidden: int, device: torch.device) -> bool:
+    """Whether these kernels are for points of so many channels and hidden activations, and faster than others."""
     return (
         TensorDescriptor is not None
-        and unit.shape[1] in CHANNELS
+        and channels in CHANNELS
         and hidden % CHUNK == 0
-        and (INTERPRETED.value or (unit.dtype == torch.bfloat16 and _has_descriptors(unit.device.index)))
+        and (INTERPRETED.value or (operand == torch.bfloat16 and _has_descriptors(device.index)))
     )
 
 
