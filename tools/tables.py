@@ -95,10 +95,10 @@ def all_tables() -> str:
     hidden = read("checks/hidden_activations")
     lines += [f"## {hidden['title']}", "", f"{hidden['device']}, commit {hidden['commit']}. {hidden['remark']}", ""]
     lines += [hidden_activations(hidden["rows"])]
-    faster = read("checks/step_times")
-    commits = f"commits {faster['commit_before']} and {faster['commit']}"
-    lines += [f"## {faster['title']}", "", f"{faster['device']}, {commits}. {faster['remark']}", ""]
-    lines += [step_times(faster["rows"])]
+    for faster in map(read, ("checks/step_times", "checks/step_times_small")):
+        commits = f"commits {faster['commit_before']} and {faster['commit']}"
+        lines += [f"## {faster['title']}", "", f"{faster['device']}, {commits}. {faster['remark']}", ""]
+        lines += [step_times(faster["rows"])]
     spread = read("checks/spread")
     lines += [f"## {spread['title']}", "", f"{spread['remark']} {spread['spec']}.", "", bounds(spread["rows"])]
     remarks = " ".join(results["remark"] for results in map(read, COARSE_FIRST) if results.get("remark"))
