@@ -287,7 +287,10 @@ def evaluate_run(
         **found.curves,
         **({"bound": found.bound} if found.bound else {}),
     }
-    per_sample = {"rel_l2": found.scores.rel_l2.tolist(), "mse": found.scores.mse.tolist()}
+    per_sample: dict[str, Any] = {"rel_l2": found.scores.rel_l2.tolist(), "mse": found.scores.mse.tolist()}
+    if found.outcomes:
+        record["outcomes"] = {name: one.record() for name, one in found.outcomes.items()}
+        per_sample["outcomes"] = {name: one.per_sample() for name, one in found.outcomes.items()}
     if not is_changed:
         storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
     return record, found.scores
@@ -297,7 +300,8 @@ def measure(spec: Spec, data: Dataset, surrogate: Surrogate) -> Measured:
     """What is measured of an operator on the test split of a spec's data, which may be on another grid."""
     if not isinstance(surrogate.grid, Points | Surface):
         _warn_of_other_periods(surrogate, [data.test.parts.y.shape[2]])
-    return measure_test(surrogate, data, vorticity=problem_class(spec.data.problem).vorticity)
+    made = problem(spec.data.problem, spec.data.parameters)
+    return measure_test(surrogate, data, vorticity=made.vorticity, outcomes=made.outcomes)
 
 
 def warn_of_changed_files(surrogate: Surrogate, now: dict[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.report import bodies, chapters, figures, rollouts, tables, walls
 from hofno.report.film import make_film
+from hofno.report.outcomes import outcomes_chapter
 from hofno.report.page import Page, check_page_folder, is_page_folder
 from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
@@ -72,6 +73,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
         chapters.nothing_to_expect(page)
     if any("rel_l2_low" in row.metrics and "rollout" not in row.metrics for row in rows):
         chapters.by_scale(page, rows, _of_each_label(results, "spectra"))
+    if any("outcomes" in run for run in results["runs"]):
+        outcomes_chapter(page, results["runs"], _records(out, spec))
     records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
     if not _runs(page, out, spec) and records:
         page.section("Rollouts")
@@ -124,6 +127,16 @@ def _of_each_label(results: dict[str, Any], key: str) -> dict[str, dict[str, Any
     for run in results["runs"]:
         if key in run and len(found) < SHOWN_AT_MOST:
             found.setdefault(run["label"], run)
+    return found
+
+
+def _records(out: Path, spec: Spec) -> dict[str, Any]:
+    """What was measured of the first seed of each label whose run folder is there, a few at most."""
+    found: dict[str, Any] = {}
+    for member, cell in spec.members():
+        file = member_folder(out, member) / "evaluation.json"
+        if len(found) < SHOWN_AT_MOST and name_of(member, cell) not in found and file.exists():
+            found[name_of(member, cell)] = storage.read_json(file)
     return found
 
 

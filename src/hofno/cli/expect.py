@@ -105,6 +105,17 @@ def what_was_kept(bound: Mapping[str, Any], beside: str = "") -> list[str]:
     return lines
 
 
+def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of a table of outcomes, from their records."""
+    header = ["quantity", "mean error", "largest", "truth varies by", f"{COVERAGE:.0%} bound", "within"]
+    rows = []
+    for name, found in outcomes.items():
+        numbers = [f"{found[key]:.4g}" for key in ("mean_error", "largest_error", "deviation_of_truth")]
+        kept = [f"{found['bound']:.4g}", f"{found['kept']:.0%}"] if "bound" in found else ["-", "-"]
+        rows.append([f"{name} ({found['unit']})" if found["unit"] else name, *numbers, *kept])
+    return header, rows
+
+
 def _told(correlation: float | None) -> str:
     return "" if correlation is None else f"; correlation of spreads and errors, in logarithms: {correlation:.2f}"
 

@@ -53,7 +53,7 @@ def evaluate(
 
     from hofno import spec as specs
     from hofno import stages
-    from hofno.cli.expect import beside_the_bound, what_was_kept
+    from hofno.cli.expect import beside_the_bound, outcome_rows, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.stamps import changed_files
     from hofno.saved import load
@@ -84,12 +84,14 @@ def evaluate(
     if changed.run_hash == spec.run_hash:
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
         means, bound, note = record["metrics"], record.get("bound"), f"written to {run / 'evaluation.json'}"
+        outcomes = record.get("outcomes", {})
         if changed_files(surrogate.stamp.get("data"), data.stamp):
             note = "other files than the run was trained on: nothing is written"
     else:
         found = stages.measure(changed, data, surrogate)
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
         scores, means, bound = found.scores, found.metrics, found.bound
+        outcomes = {name: one.record() for name, one in found.outcomes.items()}
         note = f"other {other} than the run's own: nothing is written"
         note += _more_of_files(changed) if other == "data" and not same_set else ""
     rows = []
@@ -106,6 +108,8 @@ def evaluate(
     typer.echo(f"worst samples by rel_l2: {worst}")
     for line in what_was_kept(bound or {}, beside_the_bound(surrogate, data.test)):
         typer.echo(line)
+    if outcomes:
+        print_table("quantities of interest", *outcome_rows(outcomes))
     if surrogate.experience is None:
         typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)

@@ -70,7 +70,7 @@ class Experience:
 
     def error_bound(self, coverage: float) -> float:
         """What the relative L2 error of a sample is at most, with this probability; see the module's text."""
-        return _exceeded_by_few(self.errors, coverage)
+        return exceeded_by_few(self.errors, coverage)
 
     def spread_bound(self, coverage: float) -> float:
         """What that error is at most in units of the prediction's relative spread."""
@@ -80,7 +80,7 @@ class Experience:
                 "from hofno.train.experience import gain_experience; operator.experience = gain_experience(operator, "
                 "data, selected=False)"
             )
-        return _exceeded_by_few(self.ratios, coverage)
+        return exceeded_by_few(self.ratios, coverage)
 
     def is_of(self, symmetry: object | None) -> bool:
         """Whether the errors are those of predictions by this symmetry, or by none."""
@@ -99,7 +99,7 @@ class Experience:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-def _exceeded_by_few(ascending: Tensor, coverage: float) -> float:
+def exceeded_by_few(ascending: Tensor, coverage: float) -> float:
     """What a number drawn as these were exceeds with probability 1 - coverage at most."""
     count = len(ascending)
     if not isinstance(coverage, Real) or not 0 < coverage < 1:

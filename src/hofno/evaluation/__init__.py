@@ -1,6 +1,7 @@
 """Metrics and scores."""
 
+from hofno.evaluation.outcomes import outcomes_of
 from hofno.evaluation.rollout import RolloutScores, score_rollout
 from hofno.evaluation.score import Scores, evaluate, score
 
-__all__ = ["RolloutScores", "Scores", "evaluate", "score", "score_rollout"]
+__all__ = ["RolloutScores", "Scores", "evaluate", "outcomes_of", "score", "score_rollout"]

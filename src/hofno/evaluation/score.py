@@ -32,6 +32,12 @@ class Longer(Protocol):
     def add(self, part: Split, long: Tensor) -> None: ...
 
 
+class Asking(Protocol):
+    """What is given every prediction, as `hofno.evaluation.outcomes.Outcomes`."""
+
+    def add(self, part: Split, prediction: Tensor) -> None: ...
+
+
 @dataclass(frozen=True)
 class Scores:
     """Per-sample values in float64; `size` is the norm of the targets, and fields are their channels in a frame."""
@@ -72,14 +78,15 @@ def score(
     scales: ByScale | None = None,
     spreads: Spreads | None = None,
     rolled: Longer | None = None,
+    outcomes: Asking | None = None,
 ) -> Scores:
     """Errors of every sample of a split, or of those that belong together; of a rollout, over all its frames.
 
     Targets that relative errors say nothing about are named in a warning. `scales` is given the predictions too, and
-    `spreads` how far those lie apart whose means they are. Of a model in time `rolled` is given rollouts to twice the
-    frames of the targets.
+    `spreads` how far those lie apart whose means they are, and `outcomes` the samples with them. Of a model in time
+    `rolled` is given rollouts to twice the frames of the targets.
     """
-    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales, spreads, rolled)
+    scores = measure(surrogate_of(surrogate, "score"), split, batch_size, scales, spreads, rolled, outcomes)
     if bool((scores.rel_l2 >= UNBOUNDED).any()):  # by the model, or by data that are no numbers
         for name, part in zip(("x", "y", "coords"), split.parts[:3], strict=True):
             if part is not None:
@@ -113,6 +120,7 @@ def measure(
     scales: ByScale | None = None,
     spreads: Spreads | None = None,
     rolled: Longer | None = None,
+    outcomes: Asking | None = None,
 ) -> Scores:
     """As `score`, without a word about the targets."""
     check_batch_size(batch_size)
@@ -135,6 +143,8 @@ def measure(
             spreads.add(moments, split.together)
         else:
             p = surrogate.predict_tensor(*given, steps, **places)
+        if outcomes is not None:
+            outcomes.add(part, p)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
         frames = p, y

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hofno.data.dataset import Dataset
+from hofno.evaluation.outcomes import Asked, Found, Outcomes, beside_validation
 from hofno.evaluation.rollout import Rolled
 from hofno.evaluation.scales import ByScale, band_metrics, plain_spectra
 from hofno.evaluation.score import Scores, kept_bound, score
@@ -23,18 +24,23 @@ class Measured:
     metrics: dict[str, float]
     curves: dict[str, Any]  # errors by frame and spectra, as plain values
     bound: dict[str, Any]  # see `kept_bound`
+    outcomes: dict[str, Found]
 
 
-def measure_test(surrogate: Surrogate, data: Dataset, *, vorticity: bool = False) -> Measured:
+def measure_test(
+    surrogate: Surrogate, data: Dataset, *, vorticity: bool = False, outcomes: Asked | None = None
+) -> Measured:
     """Errors, on grids those by scale, and in time those of single steps, of each frame and past the horizon.
 
-    `vorticity`: frames are vorticity in the plane, so that they have an energy spectrum too.
+    `vorticity`: frames are vorticity in the plane, so that they have an energy spectrum too. `outcomes`: numbers that
+    are asked of the fields.
     """
     steady = data.rollout is None and not isinstance(surrogate.grid, Points | Surface)
     scales = ByScale(power_kinds(surrogate.grid)) if steady else None
     spreads = spreads_of(surrogate)
     rolled = None if data.rollout is None else Rolled(surrogate, data.later, vorticity=vorticity)
-    scores = score(surrogate, data.test, scales=scales, spreads=spreads, rolled=rolled)
+    asked = Outcomes(outcomes or {})
+    scores = score(surrogate, data.test, scales=scales, spreads=spreads, rolled=rolled, outcomes=asked)
     metrics, curves = scores.means(), {}
     if scales is not None:
         metrics, curves = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
@@ -43,4 +49,5 @@ def measure_test(surrogate: Surrogate, data: Dataset, *, vorticity: bool = False
     if rolled is not None:
         found = rolled.scores()
         metrics, curves = {**metrics, **found.metrics()}, {"rollout": found.record()}
-    return Measured(scores, metrics, curves, kept_bound(surrogate, scores, spreads))
+    bound = kept_bound(surrogate, scores, spreads)
+    return Measured(scores, metrics, curves, bound, beside_validation(surrogate, data, asked))

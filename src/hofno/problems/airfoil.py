@@ -27,6 +27,7 @@ from hofno.geometry import Mesh
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Progress, Published, ignore_progress
 from hofno.problems.npyfile import open_npy
+from hofno.problems.outcomes import Outcome, force_on_wall, largest
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
@@ -164,6 +165,21 @@ class Airfoil(Published):
     def symmetry(self) -> Symmetry:
         """y -> -y, the C run backwards: the same equations for a mirrored foil, whose d_8 is 0 in place of d_1."""
         return mirror(0, inputs=Channels(signs=(1, -1)))
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """With the pressure also drag and lift of a chord: the sums that `flows` has as coefficients."""
+        found = {"largest Mach number": largest()}
+        if not self.pressure:
+            return found
+        wake, foil, _ = self.cells
+        wall, size = slice(wake, wake + foil + 1), 0.5 * GAMMA * self.mach**2
+
+        def force(x: Tensor, y: Tensor) -> Tensor:
+            return force_on_wall(x[:, :, wall, 0], y[:, 1, wall, 0] - 1) / size
+
+        drag, lift = Outcome(lambda x, y: force(x, y)[:, 0]), Outcome(lambda x, y: force(x, y)[:, 1])
+        return found | {"drag coefficient": drag, "lift coefficient": lift}
 
     def memory_bytes(self) -> int:
         n_i, n_j = self.grid_geometry.shape

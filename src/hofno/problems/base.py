@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from hofno.checked import Checked
 from hofno.geometry import Geometry, Mesh
+from hofno.problems.outcomes import Outcome
 from hofno.problems.symmetry import Symmetry
 
 SEEDS = 2**32
@@ -143,6 +144,11 @@ class Problem(Checked):
     def symmetry(self) -> Symmetry | None:
         """Motions that take samples to other solutions of the same equations, for `train.augment`."""
         return None
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """Numbers that one asks of a sample's fields, by name; evaluation tells how well they are predicted."""
+        return {}
 
     @property
     def together(self) -> int:

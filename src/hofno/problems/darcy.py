@@ -29,6 +29,7 @@ from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.matfile import read_mat, shape_in_mat
+from hofno.problems.outcomes import Outcome, mean
 from hofno.problems.symmetry import Symmetry, square
 from hofno.solvers.darcy import Scheme, bytes_per_field, solve_darcy
 
@@ -115,6 +116,10 @@ class Darcy(Published):
     @property
     def channels(self) -> tuple[int, int]:
         return 1, 1
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        return {"mean of the solution": mean()}
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * 2 * self.resolution**2

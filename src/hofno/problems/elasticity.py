@@ -33,6 +33,7 @@ from hofno.geometry import Points
 from hofno.problems.base import SEEDS, Arrays, Progress, Published, ignore_progress
 from hofno.problems.dsfmt import julia_normals
 from hofno.problems.npyfile import open_npy
+from hofno.problems.outcomes import Outcome, largest
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.problems.unit_cell import CellMesh, unit_cell, with_void
 from hofno.solvers.elasticity import Linear, PlaneStress, RivlinSaunders, von_mises
@@ -153,6 +154,10 @@ class Elasticity(Published):
     def symmetry(self) -> Symmetry:
         """x -> 1 - x: a void is as likely as its mirror image, but the mesh is not its own (see the card)."""
         return mirror(coords=Channels(signs=(-1, 1), offsets=(1.0, 0.0)))
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        return {"largest stress": largest()}
 
     def memory_bytes(self) -> int:
         """Bytes the finished data take."""

@@ -29,6 +29,7 @@ from hofno.geometry import Mesh
 from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.npyfile import open_npy
+from hofno.problems.outcomes import Outcome, largest
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.pipe_flow import Centreline, Flow, PipeFlow
 
@@ -134,6 +135,10 @@ class Pipe(Published):
     def symmetry(self) -> Symmetry:
         """y -> -y, from the upper wall to the lower one; a centreline is as likely as its mirror image."""
         return mirror(1, inputs=Channels(signs=(1, -1)))
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        return {"largest velocity": largest()}
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * 3 * self.resolution**2

@@ -21,10 +21,12 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, Published, ignore_progress
+from hofno.problems.outcomes import Outcome
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Pressed
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.die import Die
@@ -185,6 +187,23 @@ class Plasticity(Published):
         middle = ORIGIN[0] + WIDTH / 2
         image = Channels(signs=(-1, 1, -1, 1), offsets=(2 * middle, 0.0, 0.0, 0.0))
         return mirror(0, axes=len(self.grid_geometry.shape), targets=image)
+
+    @property
+    def outcomes(self) -> dict[str, Outcome]:
+        """How far a block has moved sideways and how wide it is: of each frame, or of the last one of a volume."""
+
+        def shift(x: Tensor, y: Tensor) -> Tensor:
+            return self._last(y)[:, 2].double().mean((1, 2))
+
+        def width(x: Tensor, y: Tensor) -> Tensor:
+            places = self._last(y)[:, 0].flatten(1)
+            return places.amax(1) - places.amin(1)
+
+        return {"shift sideways": Outcome(shift, "mm"), "width": Outcome(width, "mm")}
+
+    def _last(self, y: Tensor) -> Tensor:
+        """Frames (n, 4, I, J) as they are, the last ones of volumes (n, 4, I, J, 20)."""
+        return y[..., -1] if self.form == "volume" else y
 
     def memory_bytes(self) -> int:
         columns, rows = self.nodes

@@ -1,0 +1,71 @@
+"""Quantities of interest from a spec to `hofno evaluate` and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import Result
+
+from hofno import generate, storage
+from hofno.stages import read_spec
+
+Hofno = Callable[..., Result]
+
+DARCY = """
+[data]
+problem = "darcy"
+resolution = 9
+solver_resolution = 17
+train = 6
+valid = 9
+test = 3
+
+[model]
+name = "hofno"
+modes = [3, 3]
+width = 4
+depth = 1
+order = 2
+
+[train]
+epochs = 1
+batch_size = 3
+"""
+NAME = "mean of the solution"
+
+
+@pytest.fixture
+def study(hofno: Hofno, folder: Path) -> Path:
+    (folder / "darcy.toml").write_text(DARCY)
+    result = hofno("run", "darcy.toml", "--out", "study")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return folder / "study"
+
+
+def test_what_is_written_shown_and_drawn(hofno: Hofno, study: Path) -> None:
+    (folder,) = (study / "runs").iterdir()
+    record = storage.read_json(folder / "evaluation.json")
+    values, told = record["per_sample"]["outcomes"][NAME], record["outcomes"][NAME]
+    test = generate("darcy", **read_spec(folder).data.parameters).test
+    np.testing.assert_allclose(values["truth"], test.y.double().mean((1, 2, 3)), rtol=1e-6)
+    errors = np.abs(np.subtract(values["prediction"], values["truth"]))
+    assert told["mean_error"] == pytest.approx(errors.mean())
+    assert told["kept"] == pytest.approx((errors <= told["bound"]).mean())
+    (run,) = storage.read_json(study / "results.json")["runs"]
+    assert run["outcomes"] == record["outcomes"]
+    assert "Quantities of interest" in (study / "report.md").read_text(encoding="utf-8")
+    result = hofno("evaluate", folder)
+    assert "quantities of interest" in result.output
+    assert f"{told['mean_error']:.4g}" in next(line for line in result.output.splitlines() if NAME in line)
+
+
+def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
+    """Whose validation samples are not made."""
+    (folder,) = (study / "runs").iterdir()
+    result = hofno("evaluate", folder, "--set", "data.seed=7")
+    assert result.exit_code == 0, (result.output, result.exception)
+    row = next(line for line in result.output.splitlines() if NAME in line)
+    assert [cell.strip() for cell in row.split("│")][-3:-1] == ["-", "-"]

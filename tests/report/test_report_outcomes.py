@@ -1,0 +1,56 @@
+"""The chapter on quantities of interest: a row for each and model, and every sample drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.colors import to_hex
+
+from hofno.report.drawing import ORDER_COLOURS
+from hofno.report.outcomes import outcomes_chapter, predicted_against_true
+from hofno.report.page import Page
+
+
+def run(label: str, seed: int, error: float, **more: float) -> dict[str, object]:
+    lift = {"unit": "", "mean_error": error, "deviation_of_truth": 0.3, "largest_error": 1.0, "bias": 0.0, **more}
+    return {"label": label, "cell": {"label": label}, "seed": seed, "outcomes": {"lift": lift}}
+
+
+def test_rows_are_means_over_seeds_and_bounds_may_be_missing() -> None:
+    page = Page("t", "l")
+    of_order_2 = [run("HO-FNO order 2", seed, error, bound=0.2, kept=0.9) for seed, error in ((0, 0.1), (1, 0.3))]
+    outcomes_chapter(page, [*of_order_2, run("FNO", 0, 0.4), {"label": "other", "cell": {}, "seed": 0}], {})
+    rows = [line for line in page.markdown().splitlines() if line.startswith("| lift")]
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    assert cells == [
+        ["lift", "HO-FNO order 2", "0.200", "0.300", "0.200", "90%"],
+        ["lift", "FNO", "0.400", "0.300", "–", "–"],
+    ]
+    assert "<img" not in page.html()
+
+
+def test_units_stand_with_names_and_samples_are_drawn() -> None:
+    page = Page("t", "l")
+    known = {"unit": "mm", "mean_error": 0.1, "deviation_of_truth": 0.3, "largest_error": 1.0, "bias": 0.0}
+    record = {"outcomes": {"width": known}, "per_sample": {"outcomes": {"width": {"truth": [1], "prediction": [2]}}}}
+    outcomes_chapter(page, [{"label": "FNO", "cell": {}, "seed": 0, **record}], {"FNO": record})
+    assert "| width (mm) | FNO |" in page.markdown()
+    assert page.html().count("<img") == 1
+
+
+def test_samples_lie_where_their_numbers_are_and_far_ones_at_the_edge() -> None:
+    values = {
+        "HO-FNO order 2": {"lift": {"truth": [0.0, 1.0], "prediction": [0.5, 1e78]}},
+        "FNO": {"lift": {"truth": [0.0, 1.0], "prediction": [0.25, 0.75]}},
+    }
+    figure = predicted_against_true(values, {"lift": "N"})
+    axis, *rest = figure.axes
+    assert rest == []
+    line, second, first = axis.lines
+    low, high = axis.get_xlim()
+    assert axis.get_ylim() == (low, high)
+    assert low < 0 < 1 < high < 1.5
+    np.testing.assert_array_equal(line.get_xdata(), line.get_ydata())
+    np.testing.assert_allclose(np.asarray(second.get_xydata()), [[0.0, 0.5], [1.0, high]])
+    np.testing.assert_allclose(np.asarray(first.get_xydata()), [[0.0, 0.25], [1.0, 0.75]])
+    assert [to_hex(dots.get_color()) for dots in (second, first)] == [ORDER_COLOURS[2], ORDER_COLOURS[1]]
+    assert axis.get_title() == "lift (N)"
