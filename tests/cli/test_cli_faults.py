@@ -381,6 +381,10 @@ class TestErrorsInOneLine:
             assert told[0].endswith("; lower --batch or choose a smaller --shape")
         told = explain(OSError(errno.ENOSPC, "no", "file"))
         assert told == ("file: No space left on device; free some space and run again", 2)
+        told = explain(RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nFor debugging ..."))
+        assert told is not None
+        assert told[0].startswith("the GPU cannot be used: another program holds it alone")
+        assert told[1] == 2
         assert explain(ZeroDivisionError()) is None
         assert explain(RuntimeError("a fault of ours")) is None
 

@@ -19,6 +19,11 @@ from hofno.errors import HofnoError
 WRONG = 2
 INTERRUPTED = 130
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_UNAVAILABLE = "busy or unavailable"
+_HELD = (
+    "another program holds it alone, or its MPS server has stopped; look with nvidia-smi, free it and run again, or "
+    "compute on the CPU (--set device=cpu)"
+)
 _MEMORY = "use fewer samples, a smaller train.batch_size, or a smaller model, and run again"
 
 
@@ -35,6 +40,8 @@ def explain(error: BaseException, command: str | None = None) -> tuple[str, int]
         return f"there is not enough memory; {remedy}", WRONG
     if _is_torch_memory(error):
         return f"there is not enough memory on the device; {remedy}", WRONG
+    if isinstance(error, RuntimeError) and _UNAVAILABLE in str(error):  # as torch says it of a GPU
+        return f"the GPU cannot be used: {_HELD}", WRONG
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         reason = os.strerror(error.errno) if error.errno is not None else str(error)
         place = f"{error.filename}: " if error.filename is not None else ""
