@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -68,6 +69,32 @@ def test_a_bar_ends_with_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         generate("poisson", progress=True, train=2, valid=1, test=1, resolution=40)
     assert not bar.progress.live.is_started
+
+
+def test_the_time_left_is_that_of_what_was_not_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """90 of 100 were kept; each of the others takes 60 s."""
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = progress_on(Lines())
+    for done in range(90, 94):
+        progress("generate", done, 100)
+        now[0] += 60
+    told = [line.split("  ")[1:] for line in capsys.readouterr().out.splitlines()]
+    assert told == [["540 s left"], ["480 s left"], ["420 s left"]]
+
+
+def test_a_bar_tells_the_time_left_of_slow_work() -> None:
+    """A step in 20 minutes: no half minute sees two of them."""
+    bar, now = Bar(), [1000.0]
+    bar.progress.get_time = lambda: now[0]
+    bar.start("generate", 100, 90)
+    for done in (91, 92, 93, 94, 95):
+        now[0] += 1200
+        bar.advance(done, "")
+    assert bar.progress.tasks[0].time_remaining == 5 * 1200
+    bar.stop()
 
 
 def test_stages_follow_each_other(capsys: pytest.CaptureFixture[str]) -> None:

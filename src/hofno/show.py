@@ -75,14 +75,17 @@ class Bar:
             TextColumn("left"),
             TimeRemainingColumn(),
         )
-        self.task = None
+        self.task, self.begun = None, 0.0
 
     def start(self, label: str, total: int, done: int, unit: str = "step") -> None:
         self.progress.start()
+        self.begun = self.progress.get_time()
         self.task = self.progress.add_task(label, total=total, completed=done, text="")
 
     def advance(self, step: int, text: str) -> None:
         if self.task is not None:
+            elapsed = self.progress.get_time() - self.begun
+            self.progress.speed_estimate_period = max(30.0, elapsed / 2)  # half a minute sees too little of slow work
             self.progress.update(self.task, completed=step, text=text)
 
     def note(self, text: str) -> None:
@@ -100,13 +103,16 @@ def choose_show(progress: bool) -> Show:
 
 
 def progress_on(show: Show) -> Callable[[str, int, int], None]:
-    """Progress of data generation, told on the bar or the lines that training uses, stage after stage."""
+    """Progress of data generation, told on the bar or the lines that training uses, stage after stage.
+
+    What the first call of a stage tells was there before: the time left is that of the rest, at the pace from then on.
+    """
     begun: list[str] = []
 
     def progress(stage: str, done: int, total: int) -> None:
         if stage not in begun:
             begun.append(stage)
-            show.start(stage, total, 0, "")
+            show.start(stage, total, done, "")
         show.advance(done, "")
         if done >= total:
             show.stop()

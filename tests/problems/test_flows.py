@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -181,6 +182,15 @@ class TestFolder:
             "part-000003-000004",
             "part-000004-000006",
         ]
+
+    def test_what_is_read_is_done_before_the_rest_is_solved(self, flow: Case, tmp_path: Path) -> None:
+        """Also parts beyond a gap: the time left is that of what is solved."""
+        whole = flow().trajectories(folder=tmp_path)
+        shutil.rmtree(tmp_path / "part-000002-000004")
+        seen: list[int] = []
+        found = flow().trajectories(folder=tmp_path, progress=lambda stage, done, total: seen.append(done))
+        assert np.array_equal(found, whole)
+        assert seen == list(range(3 * flow.each + 2, 5 * flow.each + 1, 2))
 
     def test_a_part_that_was_deleted_is_made_again(
         self, flow: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ from hofno.problems import pressed as pressed_module
 from hofno.problems.base import Arrays, ignore_progress
 from hofno.problems.plasticity import CARD, KNOTS, Plasticity
 from hofno.problems.pressed import FILE, Pressed, published_normaliser, read_published, reference_nodes
+from hofno.solvers import parallel
 from hofno.solvers.plasticity import Blocks
 from hofno.surrogate import Surrogate
 
@@ -164,7 +165,9 @@ class TestGenerate:
 
         monkeypatch.setattr(Blocks, "stable_step", picky)
         seen: list[int] = []
-        pressed, account = small().simulate_samples(wanted, progress=lambda stage, done, total: seen.append(done))
+        with monkeypatch.context() as patch:
+            patch.setattr(parallel, "PAUSE", 1e3)  # no one looks while a group runs
+            pressed, account = small().simulate_samples(wanted, progress=lambda stage, done, total: seen.append(done))
         assert account.halvings.tolist() == [0, 0, 1]
         assert whole_account.halvings.tolist() == [0, 0, 0]
         assert seen == [2, 3]
@@ -182,7 +185,9 @@ class TestGenerate:
     def test_progress_and_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "SHARPNESS", (0.5,))
         seen: list[tuple[str, int, int]] = []
-        small(train=7, valid=2).generate(lambda *args: seen.append(args))
+        with monkeypatch.context() as patch:  # one group after the other, at none of which anyone looks while it runs
+            patch.setattr(module, "in_order", lambda work, jobs, *_: (work(job) for job in jobs))
+            small(train=7, valid=2).generate(lambda *args: seen.append(args))
         assert seen == [("generate", 8, 10), ("generate", 10, 10)]
         each = 8 * (60 + 4 * 3) * 11 * 4
         monkeypatch.setattr(torch, "get_num_threads", lambda: 3)

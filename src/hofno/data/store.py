@@ -1,7 +1,8 @@
 """Generated data on disk: one folder for each set of parameters, keyed by their hash, made once and verified when read.
 
 Trajectories are kept in parts as they are made, keyed by what makes one sample: an interrupted generation goes on, more
-samples extend what is there, and protocols that cut the same flow differently share it.
+samples extend what is there, and protocols that cut the same flow differently share it. So are solved samples of steady
+problems that take minutes each, in a folder beside those of the data that are made of them.
 
 The store is the folder named by the environment variable HOFNO_DATA, or .hofno/data below the working directory.
 """
@@ -28,6 +29,7 @@ from hofno.data.ondisk import fits
 from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.kept_samples import KeepsSamples
 from hofno.problems.registry import problem as make_problem
 from hofno.show import choose_show, progress_on, showing
 from hofno.solvers.memory import arrays_on_disk, free_bytes, gibibytes
@@ -112,11 +114,18 @@ def _made(
         except CheckpointError as error:
             raise DataError(f"the stored data cannot be used: {error}; delete {folder} to make them again") from None
     with _room_beside(folder) if on_disk else nullcontext() as room, arrays_on_disk(room):
-        arrays = made.generate_on(where, progress)
+        arrays = _generated(made, store, where, progress, again)
         parts = _parts(made)
         files = {f"{name}.{part}.npy": _npy(getattr(arrays[name], part)) for name in SPLITS for part in parts}
         storage.save_folder(folder, files, stamp)
     return _stored(made, folder, stamp) if on_disk else _dataset(made, arrays, stamp)
+
+
+def _generated(made: Problem, store: Path, device: str, progress: Progress, again: bool) -> dict[str, Arrays]:
+    """The splits; where a sample takes minutes, solved ones are kept, for all data that are made of them."""
+    if not isinstance(made, KeepsSamples):
+        return made.generate_on(device, progress)
+    return made.generate_kept(device, progress, store / f"{made.name}-samples-{fingerprint(made.solution())}", again)
 
 
 def _too_large(made: Problem, store: Path | None, again: bool) -> bool:

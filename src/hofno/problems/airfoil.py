@@ -12,7 +12,7 @@ candidate c at place c % g of group c // g, with undeformed foils at the places 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -25,7 +25,8 @@ from torch import Tensor
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
-from hofno.problems.base import Arrays, Progress, Published, ignore_progress
+from hofno.problems.base import Arrays, Progress, ignore_progress, rising
+from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
 from hofno.problems.npyfile import open_npy
 from hofno.problems.outcomes import Outcome, force_on_wall, largest
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -132,13 +133,14 @@ class Flows:
         return f"{text}; left out, with the relative residual reached: {named}{more}"
 
 
-class Airfoil(Published):
+class Airfoil(KeepsSamples):
     """Steady Euler flow around deformed airfoils, mesh to Mach number."""
 
     name: ClassVar[str] = "airfoil"
     summary: ClassVar[str] = "Airfoil: transonic Euler flow around deformed NACA-0012, mesh to Mach number"
     card: ClassVar[str] = CARD
     of_solver: ClassVar[tuple[str, ...]] = ("mach", "amplitude", "tolerance", "max_steps", "seed")
+    arranging: ClassVar[tuple[str, ...]] = ("pressure",)
 
     mach: float = Field(0.8, gt=0, lt=1, description="Mach number far away")
     amplitude: float = Field(0.05, ge=0, le=0.06, description="largest displacement of the design element")
@@ -194,21 +196,26 @@ class Airfoil(Published):
             found[row, 1:] = torch.from_numpy(rng.uniform(-self.amplitude, self.amplitude, 7))
         return found
 
-    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
-        return self.generate(progress, device)
-
-    def generate(self, progress: Progress, device: str = "") -> dict[str, Arrays]:
-        """The three splits, solved on `device`; by default on the GPU if there is one."""
+    def generate(
+        self, progress: Progress, device: str | torch.device = "", kept: KeptSamples | None = None
+    ) -> dict[str, Arrays]:
+        """The three splits, solved on `device`; by default on the GPU if there is one. Flows that are kept are read."""
+        kept = kept or KeptSamples()
         sizes = {"train": self.train, "valid": self.valid, "test": self.test}
-        before, total, splits = 0, sum(sizes.values()), {}
+        known = {name: count - len(kept.missing(_candidates(name, 0, count))) for name, count in sizes.items()}
+        total, later, before, splits = sum(sizes.values()), sum(known.values()), 0, {}
+        kept.check_room(total - later, 4 * 7 * math.prod(self.grid_geometry.shape), self.memory_bytes())
+        tell = rising(progress, total)
         for name, count in sizes.items():
+            later -= known[name]
 
-            def shifted(stage: str, done: int, _: int, before: int = before) -> None:
-                progress(stage, before + done, total)
+            def shifted(stage: str, done: int, _: int, others: int = before + later) -> None:
+                tell(others + done)
 
-            flows = self.flows(name, count, device or None, shifted)
+            flows = self.flows(name, count, device or None, shifted, kept)
             splits[name] = Arrays(flows.nodes, flows.fields[:, [4, 3] if self.pressure else [4]])
             before += count
+        progress("generate", total, total)
         return splits
 
     def flows(
@@ -217,6 +224,7 @@ class Airfoil(Published):
         count: int,
         device: str | torch.device | None = None,
         progress: Progress = ignore_progress,
+        kept: KeptSamples | None = None,
     ) -> Flows:
         """The first `count` flows of a split that converge, with all fields.
 
@@ -225,40 +233,57 @@ class Airfoil(Published):
             count: flows.
             device: where to solve; None takes the GPU if there is one.
             progress: called as progress(stage, done, total), counted in flows and parts of flows.
+            kept: candidates that are solved already, to which those are added that are solved now.
         """
         if split not in SPLITS or count < 1:
             raise DataError(f"expected one of the splits {', '.join(SPLITS)} and count >= 1; got {split!r} and {count}")
         chosen = torch.device(device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        group, parts, failed, tried, done = self._group(chosen), [], {}, 0, 0
+        kept = kept or KeptSamples()
+        tried: dict[int, dict[str, np.ndarray]] = {}  # what came of each candidate
+        done, group = 0, 0
         while done < count:
-            stop = min(tried - tried % group + group, tried + count - done)
-            advance = _part_done(self.tolerance, tried % group, stop - tried, done, count, progress)
-            try:
-                part = self._solve(split, tried, stop, group, chosen, advance)
-            except torch.OutOfMemoryError:
-                if group == 1:
-                    raise self._too_little(chosen, free_bytes(chosen) or 0) from None
-                group //= 2
-                continue
-            tried = stop
-            parts.append(part)
-            failed |= part.failed
-            done += len(part.steps)
-            if len(failed) > max(3, _MOST_FAILURES * tried):
-                better = "raise mach (sound is far faster than these)" if self.mach < _SLOW else "lower mach"
-                raise SolverError(
-                    f"{len(failed)} of {tried} flows did not converge to {self.tolerance:g} in {self.max_steps} steps; "
-                    f"raise max_steps or tolerance, or {better}, or lower amplitude"
-                )
-            progress("generate", done, count)
-        names = ("design", "nodes", "fields", "coefficients", "candidates", "residual", "steps")
-        whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-        return Flows(**whole, failed=failed)
+            start, stop = len(tried), len(tried) + count - done  # these are needed, whatever comes of them
+            for places, found in kept.read(_candidates(split, start, stop)):
+                self._add(tried, [start + place for place in places], found)
+            while (first := next((c for c in range(start, stop) if c not in tried), stop)) < stop:
+                group = group or self._group(chosen)
+                end = next(c for c in range(first + 1, stop + 1) if c == stop or c % group == 0 or c in tried)
+                advance = _part_done(self.tolerance, first % group, end - first, _converged(tried), count, progress)
+                try:
+                    found = self._solve(split, first, end, group, chosen, advance)
+                except torch.OutOfMemoryError:
+                    if group == 1:
+                        raise self._too_little(chosen, free_bytes(chosen) or 0) from None
+                    group //= 2
+                    continue
+                kept.write(_candidates(split, first, end), found)
+                self._add(tried, range(first, end), found)
+                progress("generate", _converged(tried), count)
+            done = _converged(tried)
+        good = [candidate for candidate in range(len(tried)) if tried[candidate]["converged"]]
+        names = ("design", "nodes", "fields", "coefficients", "residual", "steps")
+        whole = {name: np.stack([tried[candidate][name] for candidate in good]) for name in names}
+        failed = {candidate: float(tried[candidate]["residual"]) for candidate in sorted(set(tried) - set(good))}
+        return Flows(**whole, candidates=np.array(good), failed=failed)
+
+    def _add(
+        self, tried: dict[int, dict[str, np.ndarray]], candidates: Iterable[int], found: dict[str, np.ndarray]
+    ) -> None:
+        """Add what came of candidates, one row of each array for each; too many that did not converge are refused."""
+        for row, candidate in enumerate(candidates):
+            tried[candidate] = {name: array[row] for name, array in found.items()}
+        failed = len(tried) - _converged(tried)
+        if failed > max(3, _MOST_FAILURES * len(tried)):
+            better = "raise mach (sound is far faster than these)" if self.mach < _SLOW else "lower mach"
+            raise SolverError(
+                f"{failed} of {len(tried)} flows did not converge to {self.tolerance:g} in {self.max_steps} steps; "
+                f"raise max_steps or tolerance, or {better}, or lower amplitude"
+            )
 
     def _solve(
         self, split: str, start: int, stop: int, group: int, device: torch.device, watch: Callable[[int, Tensor], None]
-    ) -> Flows:
-        """Candidates start..stop-1, which lie in one group."""
+    ) -> dict[str, np.ndarray]:
+        """What comes of candidates start..stop-1, which lie in one group: arrays with a row for each."""
         wanted = slice(start % group, start % group + stop - start)
         design = torch.zeros(group, 8, dtype=torch.float64)
         design[wanted] = self.designs(split, start, stop)
@@ -267,21 +292,16 @@ class Airfoil(Published):
         waited[wanted] = True
         found = solve_steady(flow, tolerance=self.tolerance, max_steps=self.max_steps, wanted=waited, watch=watch)
         q = primitive(found.state)
-        fields = torch.cat((q, mach_number(q)[:, None]), 1)
-        coefficients = flow.force(found.state) / (0.5 * GAMMA * self.mach**2)
-        good = found.converged[wanted].cpu()
         everything = {
             "design": design,
             "nodes": flow.nodes.float(),
-            "fields": fields.float(),
-            "coefficients": coefficients,
-            "candidates": torch.arange(group) + start - start % group,
+            "fields": torch.cat((q, mach_number(q)[:, None]), 1).float(),
+            "coefficients": flow.force(found.state) / (0.5 * GAMMA * self.mach**2),
             "residual": found.residual,
             "steps": found.steps,
+            "converged": found.converged,
         }
-        taken = {name: part[wanted].cpu()[good].numpy() for name, part in everything.items()}
-        missed = zip(torch.arange(start, stop)[~good].tolist(), found.residual[wanted].cpu()[~good], strict=True)
-        return Flows(**taken, failed={candidate: float(residual) for candidate, residual in missed})
+        return {name: part[wanted].cpu().numpy() for name, part in everything.items()}
 
     def _group(self, device: torch.device) -> int:
         """How many flows are solved together, fewer where memory is short."""
@@ -300,6 +320,14 @@ class Airfoil(Published):
             f"one flow needs {needed} on {device} and {gibibytes(free)} are free; free some memory, raise coarsen or "
             "choose another device"
         )
+
+
+def _candidates(split: str, start: int, stop: int) -> list[Sample]:
+    return [(split, candidate) for candidate in range(start, stop)]
+
+
+def _converged(tried: dict[int, dict[str, np.ndarray]]) -> int:
+    return sum(bool(found["converged"]) for found in tried.values())
 
 
 def _part_done(

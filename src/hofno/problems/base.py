@@ -268,3 +268,16 @@ class Published(Problem):
 
 def ignore_progress(stage: str, done: int, total: int) -> None:
     """The progress callback that shows nothing."""
+
+
+def rising(progress: Progress, total: int) -> Callable[[int], None]:
+    """What tells how many of `total` samples are done, as often as they are more; that all are is left to the end."""
+    told = -1
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if min(done, total - 1) > told:
+            told = min(done, total - 1)
+            progress("generate", told, total)
+
+    return tell

@@ -23,7 +23,15 @@ from hofno.checked import Checked
 from hofno.errors import CheckpointError, DataError, SolverError
 from hofno.problems.base import SEEDS, InTime, OneSet, Progress, ignore_progress
 from hofno.problems.groups import groups_in_memory
-from hofno.problems.kept_parts import drop_replaced, end_of, in_turn, is_complete, part_name, parts_in
+from hofno.problems.kept_parts import (
+    drop_replaced,
+    end_of,
+    in_turn,
+    is_complete,
+    one_after_the_other,
+    part_name,
+    parts_in,
+)
 from hofno.solvers.memory import free_bytes, gibibytes, temporary_array
 from hofno.storage.files import temporary_beside
 from hofno.versions import versions
@@ -118,24 +126,30 @@ class Flow(Checked):
     def _fill(
         self, frames: np.ndarray, solver: Simulator, progress: Progress, folder: Path | None, again: bool = False
     ) -> None:
-        """Put every sample into `frames`: finished parts from the folder, the rest (or all) from the solver."""
+        """Put every sample into `frames`: finished parts from the folder, then the rest (or all) from the solver.
+
+        Where something is left to solve, what is read counts as done before progress begins.
+        """
         old, made = parts_in(folder), set[Path]()
-        parts = {} if again else old
-        each = self.hidden + self.frames
+        parts = {} if again else one_after_the_other(old, self.samples)
+        missing = self.samples - sum(min(stop, self.samples) - start for start, (stop, _) in parts.items())
+        each, done = self.hidden + self.frames, 0
         group, start, total = self._group(solver), 0, self.samples * each
+        for first, (stop, part) in parts.items():
+            frames[first:stop] = self._read(part, first, stop)[: self.samples - first]
+            done += (min(stop, self.samples) - first) * each
+            if not missing:
+                progress("generate", done, total)
         while start < self.samples:
             if start in parts:
-                stop, part = parts[start]
-                frames[start:stop] = self._read(part, start, stop)[: self.samples - start]
-                start = stop
-                progress("generate", min(start, self.samples) * each, total)
+                start, _ = parts[start]
                 continue
             stop = min([start - start % group + group, self.samples, *(other for other in parts if other > start)])
             try:
                 for index, frame in enumerate(solver.run(start, stop, group)):
                     if frame is not None:
                         frames[start:stop, index - self.hidden] = frame
-                    progress("generate", start * each + (stop - start) * (index + 1), total)
+                    progress("generate", done + (stop - start) * (index + 1), total)
             except torch.OutOfMemoryError:
                 if group == 1:
                     free = free_bytes(solver.device) or 0
@@ -148,6 +162,7 @@ class Flow(Checked):
                 self._write(part, frames[start:stop], start, stop, solver)
             if again:
                 drop_replaced(old, made, stop)
+            done += (stop - start) * each
             start = stop
 
     def _group(self, solver: Simulator) -> int:

@@ -29,6 +29,15 @@ def parts_in(folder: Path | None) -> dict[int, tuple[int, Path]]:
     return {int(match[1]): (int(match[2]), place) for match, place in found if int(match[1]) < int(match[2])}
 
 
+def one_after_the_other(parts: dict[int, tuple[int, Path]], samples: int) -> dict[int, tuple[int, Path]]:
+    """Those of `parts` that hold some of the first samples, without any that begins within the one before."""
+    chosen, end = dict[int, tuple[int, Path]](), 0
+    for start in sorted(parts):
+        if end <= start < samples:
+            chosen[start], end = parts[start], parts[start][0]
+    return chosen
+
+
 def end_of(folder: Path, samples: int) -> int:
     """The end of the last part that holds some of the first `samples` samples, or `samples` if that is more."""
     return max([samples, *(stop for start, (stop, _) in parts_in(folder).items() if start < samples)])

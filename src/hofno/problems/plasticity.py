@@ -25,7 +25,8 @@ from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
-from hofno.problems.base import Arrays, Progress, Published, ignore_progress
+from hofno.problems.base import Arrays, Progress, ignore_progress, rising
+from hofno.problems.kept_samples import Begun, KeepsSamples, KeptSamples, Sample
 from hofno.problems.outcomes import Outcome
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Pressed
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -136,13 +137,14 @@ class Account:
     halvings: np.ndarray  # how often the step was halved
 
 
-class Plasticity(Published):
+class Plasticity(KeepsSamples):
     """Blocks of metal under falling dies: die profile to 20 frames of positions and displacements."""
 
     name: ClassVar[str] = "plasticity"
     summary: ClassVar[str] = "Plasticity: die profile to 20 frames of a pressed block, 101 x 31 nodes"
     card: ClassVar[str] = CARD
     of_solver: ClassVar[tuple[str, ...]] = ("poisson_ratio", "refine", "hourglass", "seed")
+    arranging: ClassVar[tuple[str, ...]] = ("form", "aligned")
 
     train: int = Field(900, ge=1, description="training samples")
     valid: int = Field(
@@ -209,13 +211,15 @@ class Plasticity(Published):
         columns, rows = self.nodes
         return 4 * (self.train + self.valid + self.test) * (4 + self.channels[0]) * columns * rows * FRAMES
 
-    def generate_on(self, device: str, progress: Progress) -> dict[str, Arrays]:
-        return self.generate(progress, device)
-
-    def generate(self, progress: Progress, device: str | torch.device = "cpu") -> dict[str, Arrays]:
+    def generate(
+        self, progress: Progress, device: str | torch.device = "cpu", kept: KeptSamples | None = None
+    ) -> dict[str, Arrays]:
         """The three splits: see `Pressed.grid` for whole blocks and `Pressed.by_time` for frames."""
+        kept = kept or KeptSamples()
         wanted = [(split, sample) for split in _SPLITS for sample in range(getattr(self, split))]
-        pressed, _ = self.simulate_samples(wanted, device, progress)
+        each = 4 * FRAMES * 4 * math.prod(self.nodes)
+        kept.check_room(len(kept.missing(wanted)), each, self.memory_bytes())
+        pressed, _ = self.simulate_samples(wanted, device, progress, kept)
         splits, start = {}, 0
         for split in _SPLITS:
             stop = start + getattr(self, split)
@@ -225,55 +229,76 @@ class Plasticity(Published):
 
     def simulate_samples(
         self,
-        wanted: list[tuple[str, int]],
+        wanted: list[Sample],
         device: str | torch.device = "cpu",
         progress: Progress = ignore_progress,
+        kept: KeptSamples | None = None,
     ) -> tuple[Pressed, Account]:
         """Samples given by split and number, in this order, and the account of their simulations.
 
         Args:
             wanted: such as [("train", 0), ("test", 3)].
             device: where to solve.
-            progress: called as progress(stage, done, total), counted in samples.
+            progress: called as progress(stage, done, total), counted in samples; steps of samples count as parts.
+            kept: samples that are solved already, to which those are added that are solved now.
         """
         if not wanted or any(split not in _SPLITS or sample < 0 for split, sample in wanted):
             raise DataError(f"expected pairs of a split ({', '.join(_SPLITS)}) and a number >= 0; got {wanted[:3]}")
-        count, (columns, rows) = len(wanted), self.nodes
+        count, (columns, rows), kept = len(wanted), self.nodes, kept or KeptSamples()
         heights = np.stack([self.die_heights(split, sample) for split, sample in wanted], 1)  # (9, n)
-        sharpness = np.array([_class_of(heights[:, k]) for k in range(count)])
         frames = np.empty((count, FRAMES, 4, columns, rows), np.float32)
         account = np.zeros((6, count))
-        pending, done = np.arange(count), 0
+        for places, found in kept.read(wanted):
+            frames[places], account[:, places] = found["frames"], found["account"].T
+        missing = np.array(kept.missing(wanted), int)
+        sharpness = np.array([_class_of(heights[:, k]) for k in missing])
+        begun: list[_Group] = []
+        tell = rising(progress, count)
+
+        def look() -> None:
+            work, done = sum(group.work for group in begun), sum(group.done for group in begun)
+            tell(count - len(missing) + len(missing) * done // work)
+
+        pending = np.ones(len(missing), bool)
         for halvings in range(_HALVINGS + 1):
-            group, threads = self._group(device, len(pending))
-            classes = [(limit, pending[sharpness[pending] == limit]) for limit in SHARPNESS]
-            cut = [(limit, part[k : k + group]) for limit, part in classes for k in range(0, len(part), group)]
-            places = [place for _, place in cut]
-            jobs = [(heights[:, place], limit, 2**halvings) for limit, place in cut]
-            failed: list[int] = []
-            solved = in_order(lambda job: self._press(*job, device), jobs, device, threads)
-            with contextlib.closing(solved):
-                for place, (found, said, good) in zip(places, solved, strict=True):
-                    frames[place[good]] = found[good]
-                    account[:, place[good]] = said[:, good]
-                    account[5, place] = halvings
-                    failed += place[~good].tolist()
-                    done += int(good.sum())
-                    progress("generate", done, count)
-            pending = np.array(failed, int)
-            if not failed:
+            if not pending.any():
                 break
-        else:
-            named = ", ".join(f"{split} {sample}" for split, sample in (wanted[k] for k in pending[:5]))
+            size, threads = self._group(device, int(pending.sum()))
+            classes = [(limit, missing[pending & (sharpness == limit)]) for limit in SHARPNESS]
+            cut = [(limit, part[k : k + size]) for limit, part in classes for k in range(0, len(part), size)]
+            groups = [
+                _Group(
+                    place,
+                    heights[:, place],
+                    [2**halvings * self.frame_steps(frame, limit) for frame in range(1, FRAMES)],
+                    kept.begun([wanted[k] for k in place], f"steps / {2**halvings} on {device}"),
+                )
+                for limit, place in cut
+            ]
+            begun += groups
+            solved = in_order(lambda group: self._press(group, device), groups, device, threads, look)
+            with contextlib.closing(solved):
+                for group, (found, said, good) in zip(groups, solved, strict=True):
+                    said[5] = halvings
+                    place = group.places[good]
+                    frames[place], account[:, place] = found[good], said[:, good]
+                    kept.write([wanted[k] for k in place], {"frames": found[good], "account": said[:, good].T})
+                    group.aside.drop()
+                    pending[np.isin(missing, place)] = False
+                    if pending.any():
+                        look()
+        if pending.any():
+            named = ", ".join(f"{split} {sample}" for split, sample in (wanted[k] for k in missing[pending][:5]))
             raise SolverError(
-                f"{len(pending)} blocks did not balance their energy with steps halved {_HALVINGS} times ({named}); "
+                f"{pending.sum()} blocks did not balance their energy with steps halved {_HALVINGS} times ({named}); "
                 "use another seed, or a larger coarsen"
             )
+        progress("generate", count, count)
         points = np.linspace(0, WIDTH, columns)
         die = Die(KNOTS, heights, SPEED).height(torch.from_numpy(points)[:, None].expand(-1, count))[0].numpy().T
         die = die + HEIGHT + ORIGIN[1]
-        kept = np.ascontiguousarray(die[:, ::-1] if self.aligned else die, np.float32)
-        return Pressed(kept, frames), Account(*account)
+        ordered = np.ascontiguousarray(die[:, ::-1] if self.aligned else die, np.float32)
+        return Pressed(ordered, frames), Account(*account)
 
     def die_heights(self, split: str, sample: int) -> np.ndarray:
         """Heights of one die at KNOTS, above its own lowest point. (9,), float64"""
@@ -309,33 +334,39 @@ class Plasticity(Published):
         speed = PerfectPlastic(poisson_ratio=self.poisson_ratio).wave_speed
         return math.ceil(INTERVAL * speed / (0.9 * least))
 
-    def _press(
-        self, heights: np.ndarray, sharpness: float, factor: int, device: str | torch.device
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _press(self, group: _Group, device: str | torch.device) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Frames (b, 20, 4, I, J), account (6, b) and whether the steps were short enough (b,)."""
-        count = heights.shape[1]
-        spare = np.repeat(heights[:, :1], -count % _FILLED, 1)
-        blocks = self.blocks(np.concatenate((heights, spare), 1), device)
-        frames = np.empty((count, FRAMES, 4, *self.nodes), np.float32)
+        count = len(group.places)
+        spare = np.repeat(group.heights[:, :1], -count % _FILLED, 1)
+        blocks = group.blocks = self.blocks(np.concatenate((group.heights, spare), 1), device)
+        frames = torch.empty((count, FRAMES, 4, *self.nodes), dtype=torch.float32)
         start = blocks.x.clone()
         shift = torch.tensor(ORIGIN, dtype=torch.float64, device=start.device)[:, None, None, None]
         good = torch.ones(count, dtype=torch.bool)
         nodes = edges = torch.zeros(count, dtype=torch.float64)
-        for frame in range(FRAMES):
+        first = 0
+        if state := group.aside.read():
+            frames[:, : (first := state["frames"].shape[1])] = state["frames"]
+            good, nodes, edges = state["good"], state["nodes"], state["edges"]
+            blocks.go_back_to(state)
+        for frame in range(first, FRAMES):
             if frame:
-                steps = factor * self.frame_steps(frame, sharpness)
-                blocks.advance(INTERVAL, steps)
+                blocks.advance(INTERVAL, group.steps[frame - 1])
                 whole = (blocks.stable_step() > 0) & (blocks.energies().imbalance.abs() < _MOST_IMBALANCE)
-                good &= whole.cpu()[:count]
+                good = good & whole.cpu()[:count]
                 nodes = torch.maximum(nodes, blocks.penetration().cpu()[:count])
                 edges = torch.maximum(edges, blocks.penetration(8).cpu()[:count])
             both = torch.cat((blocks.x + shift, blocks.x - start))[:, :: self.refine, :: self.refine, :count]
-            frames[:, frame] = both.flip(1, 2).permute(3, 0, 2, 1).float().cpu().numpy()
+            frames[:, frame] = both.flip(1, 2).permute(3, 0, 2, 1).float().cpu()
+            if blocks.device.type == "cpu":  # elsewhere a group takes minutes
+                so_far = {"frames": frames[:, : frame + 1], "good": good, "nodes": nodes, "edges": edges}
+                group.aside.keep(lambda so_far=so_far: so_far | blocks.state())
         found = blocks.energies()
         parts = (found.imbalance, found.kinetic / found.external, found.hourglass / found.external)
         imbalance, kinetic, hourglass = (part.cpu()[:count] for part in parts)
         account = torch.stack((imbalance, kinetic, hourglass, nodes, edges, torch.zeros_like(edges)))
-        return frames, account.numpy(), good.numpy()
+        group.is_over, group.blocks = True, None
+        return frames.numpy(), account.numpy(), good.numpy()
 
     def _group(self, device: str | torch.device, count: int) -> tuple[int, int]:
         """Samples that are solved together, and groups side by side; fewer where memory is short."""
@@ -354,6 +385,29 @@ class Plasticity(Published):
         while group > _FILLED and group * each > 0.8 * free:
             group //= 2
         return min(group, count), max(1, min(threads, int(0.8 * free / (group * each))))
+
+
+@dataclass
+class _Group:
+    """Samples that are solved together, and how far they are."""
+
+    places: np.ndarray  # of the samples among all that are wanted
+    heights: np.ndarray  # (9, b)
+    steps: list[int]  # from frame to frame
+    aside: Begun
+    blocks: Blocks | None = None
+    is_over: bool = False
+
+    @property
+    def work(self) -> int:
+        """Steps of all blocks."""
+        return len(self.places) * sum(self.steps)
+
+    @property
+    def done(self) -> int:
+        """Those that are done, also while another thread does them."""
+        blocks = self.blocks
+        return self.work if self.is_over else 0 if blocks is None else len(self.places) * blocks.steps
 
 
 def _class_of(heights: np.ndarray) -> float:

@@ -45,6 +45,11 @@ ALLOWANCE = 0.035
 PLACES = 3
 """Inner places of an edge at which it is looked at."""
 
+_STATE = (
+    *("x", "v", "p", "q", "s", "thickness", "hourglass", "hourglass_work", "plastic_work"),
+    *("impact", "die_work", "_support_work", "depth"),
+)
+
 
 @dataclass(frozen=True)
 class Energies:
@@ -139,10 +144,20 @@ class Blocks:
             for _ in range(steps):
                 go_on()
                 step()
+                self.steps += 1
         finally:
             if self.device.type == "cuda":
                 torch.cuda.synchronize(self.device)  # before the graph goes, also when interrupted
-        self.steps += steps
+
+    def state(self) -> dict[str, Tensor]:
+        """All that a step changes, as it is now: the tensors themselves, not copies."""
+        return {name: getattr(self, name) for name in _STATE} | {"steps": torch.tensor(self.steps)}
+
+    def go_back_to(self, state: dict[str, Tensor]) -> None:
+        """Be as other blocks, made in the same way, were in this state."""
+        for name in _STATE:
+            getattr(self, name).copy_(state[name])
+        self.steps = int(state["steps"])
 
     def _step_of(self, dt: float) -> Callable[[], None]:
         """What one step calls: the fused kernels where they run."""
