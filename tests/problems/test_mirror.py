@@ -15,9 +15,10 @@ from hofno.geometry import Grid, Mesh, Points
 from hofno.problems import plasticity
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.base import Arrays, ignore_progress
+from hofno.problems.dies import KNOTS
 from hofno.problems.elasticity import TRACTION, Elasticity, published_theta, void_radius
 from hofno.problems.pipe import Pipe
-from hofno.problems.plasticity import KNOTS, Plasticity
+from hofno.problems.plasticity import Plasticity
 from hofno.problems.registry import PROBLEMS, problem
 from hofno.problems.symmetry import Channels, Motion, Symmetry, mirror, square
 from hofno.problems.unit_cell import CellMesh, unit_cell, with_void

@@ -23,7 +23,8 @@ from hofno.geometry import Grid
 from hofno.problems import plasticity as module
 from hofno.problems import pressed as pressed_module
 from hofno.problems.base import Arrays, ignore_progress
-from hofno.problems.plasticity import CARD, KNOTS, Plasticity
+from hofno.problems.dies import KNOTS
+from hofno.problems.plasticity import CARD, Plasticity
 from hofno.problems.pressed import FILE, Pressed, published_normaliser, read_published, reference_nodes
 from hofno.solvers import parallel
 from hofno.solvers.plasticity import Blocks

@@ -26,9 +26,10 @@ from torch import Tensor
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
+from hofno.problems.dies import KNOTS, SPEED, draw_heights, tip_curvature
 from hofno.problems.kept_samples import Begun, KeepsSamples, KeptSamples, Sample
 from hofno.problems.outcomes import Outcome
-from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Pressed
+from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Account, Pressed
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.die import Die
 from hofno.solvers.memory import free_bytes, gibibytes
@@ -106,35 +107,15 @@ Known flaws
 - Another device or version rounds differently; the number of threads and the other samples do not matter.
 """
 
-INTERVAL, SPEED = 0.1, 3.0  # ms between frames, mm/ms of the die
-KNOTS = np.array([0.0, 7.0, 13.0, 19.0, 25.0, 31.0, 37.0, 43.0, 50.0])
-"""Distances from the left end at which the heights of a die are drawn."""
-
-END_HEIGHT = 7.6
-DIP = 0.05
-"""How far below its lowest control point a die may be, mm; those that are lower are drawn again."""
-
+INTERVAL = 0.1  # ms between frames
 SHARPNESS = (0.3, 0.45, 0.6, 0.75, 1.0)
 """Largest curvatures where a die is lowest, 1/mm, of the classes that share their steps; the last one has no limit."""
 
-_CHANCES, _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0), (1.4, 2.3, 3.75, 5.2, 6.3, 7.2, 7.7)
 _SPLITS = ("train", "valid", "test")
 _GROUP = {"cpu": 8, "cuda": 512}  # samples that are solved together
 _FILLED = 8  # groups are filled up to whole vectors of the processor, in which all places are alike
 _HALVINGS = 3
 _MOST_IMBALANCE = 0.01  # of the die's work, in any frame; steps that are too long create energy at once
-
-
-@dataclass(frozen=True)
-class Account:
-    """What the simulations of samples say about themselves, float64, (n,) each and as parts of the die's work."""
-
-    imbalance: np.ndarray
-    kinetic: np.ndarray
-    hourglass: np.ndarray
-    penetration: np.ndarray  # of nodes, mm, largest of all frames
-    edges: np.ndarray  # of the top edge between nodes, mm, likewise
-    halvings: np.ndarray  # how often the step was halved
 
 
 class Plasticity(KeepsSamples):
@@ -303,15 +284,7 @@ class Plasticity(KeepsSamples):
     def die_heights(self, split: str, sample: int) -> np.ndarray:
         """Heights of one die at KNOTS, above its own lowest point. (9,), float64"""
         stream = np.random.SeedSequence([self.seed, _SPLITS.index(split), sample])
-        rng = np.random.Generator(np.random.Philox(stream))
-        places = torch.linspace(0, WIDTH, 2001, dtype=torch.float64)[:, None]
-        while True:
-            heights = np.full(len(KNOTS), END_HEIGHT)
-            heights[1:-1] = np.interp(rng.uniform(size=len(KNOTS) - 2), _CHANCES, _QUANTILES)
-            heights[1 + rng.integers(len(KNOTS) - 2)] = 0
-            lowest = float(Die(KNOTS, heights[:, None], SPEED).height(places)[0].min())
-            if lowest > -DIP:
-                return heights - lowest
+        return draw_heights(np.random.Generator(np.random.Philox(stream)))
 
     def blocks(self, heights: np.ndarray, device: str | torch.device = "cpu") -> Blocks:
         """Undeformed blocks under dies (9, b) that touch them."""
@@ -412,8 +385,5 @@ class _Group:
 
 def _class_of(heights: np.ndarray) -> float:
     """The class of a die (9,) by the curvature where it is lowest, which is the limit of that class."""
-    places = torch.linspace(0, WIDTH, 2001, dtype=torch.float64)
-    height, slope = (part[:, 0] for part in Die(KNOTS, heights[:, None], SPEED).height(places[:, None]))
-    lowest = 1 + int(height[1:-1].argmin())
-    curvature = float((slope[lowest + 1] - slope[lowest - 1]) / (places[lowest + 1] - places[lowest - 1]))
+    curvature = tip_curvature(heights)
     return next((limit for limit in SHARPNESS if curvature <= limit), SHARPNESS[-1])

@@ -59,6 +59,18 @@ class Pressed:
         return Arrays(x.reshape(-1, 2, columns, rows), self.frames.reshape(-1, channels, columns, rows))
 
 
+@dataclass(frozen=True)
+class Account:
+    """What the simulations of samples say about themselves, float64, (n,) each and as parts of the die's work."""
+
+    imbalance: np.ndarray
+    kinetic: np.ndarray
+    hourglass: np.ndarray
+    penetration: np.ndarray  # of nodes, mm, largest of all frames
+    edges: np.ndarray  # of the top edge between nodes, mm, likewise
+    halvings: np.ndarray  # how often the step was halved
+
+
 def published_file(path: str | Path) -> Path:
     """The original file, of which the folder may be given."""
     path = Path(path)

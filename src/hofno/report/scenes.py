@@ -112,7 +112,8 @@ def _pipe(_: Problem) -> Scene:
 
 
 def _plasticity(made: Problem) -> Scene:
-    from hofno.problems.plasticity import INTERVAL, SPEED
+    from hofno.problems.dies import SPEED
+    from hofno.problems.plasticity import INTERVAL
 
     motion = Motion(
         positions=(0, 1),
