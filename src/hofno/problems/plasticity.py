@@ -25,6 +25,7 @@ from pydantic import Field, model_validator
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
+from hofno.problems.dies import KNOTS, SPEED, draw_die, tip_curvature
 from hofno.problems.kept_samples import Begun, KeepsSamples, KeptSamples, Sample
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Pressed
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -104,21 +105,15 @@ Known flaws
 - Another device or version rounds differently; the number of threads and the other samples do not matter.
 """
 
-INTERVAL, SPEED = 0.1, 3.0  # ms between frames, mm/ms of the die
-KNOTS = np.array([0.0, 7.0, 13.0, 19.0, 25.0, 31.0, 37.0, 43.0, 50.0])
-"""Distances from the left end at which the heights of a die are drawn."""
-
-END_HEIGHT = 7.6
-DIP = 0.05
-"""How far below its lowest control point a die may be, mm; those that are lower are drawn again."""
+INTERVAL = 0.1  # ms between frames
 
 SHARPNESS = (0.3, 0.45, 0.6, 0.75, 1.0)
 """Largest curvatures where a die is lowest, 1/mm, of the classes that share their steps; the last one has no limit."""
 
-_CHANCES, _QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0), (1.4, 2.3, 3.75, 5.2, 6.3, 7.2, 7.7)
 _SPLITS = ("train", "valid", "test")
 _GROUP = {"cpu": 8, "cuda": 512}  # samples that are solved together
 _FILLED = 8  # groups are filled up to whole vectors of the processor, in which all places are alike
+_AT_ONCE = 1000  # steps after which a group on a CPU may be put aside; half a minute of eight blocks, refine=2
 _HALVINGS = 3
 _MOST_IMBALANCE = 0.01  # of the die's work, in any frame; steps that are too long create energy at once
 
@@ -284,15 +279,7 @@ class Plasticity(KeepsSamples):
     def die_heights(self, split: str, sample: int) -> np.ndarray:
         """Heights of one die at KNOTS, above its own lowest point. (9,), float64"""
         stream = np.random.SeedSequence([self.seed, _SPLITS.index(split), sample])
-        rng = np.random.Generator(np.random.Philox(stream))
-        places = torch.linspace(0, WIDTH, 2001, dtype=torch.float64)[:, None]
-        while True:
-            heights = np.full(len(KNOTS), END_HEIGHT)
-            heights[1:-1] = np.interp(rng.uniform(size=len(KNOTS) - 2), _CHANCES, _QUANTILES)
-            heights[1 + rng.integers(len(KNOTS) - 2)] = 0
-            lowest = float(Die(KNOTS, heights[:, None], SPEED).height(places)[0].min())
-            if lowest > -DIP:
-                return heights - lowest
+        return draw_die(np.random.Generator(np.random.Philox(stream)))
 
     def blocks(self, heights: np.ndarray, device: str | torch.device = "cpu") -> Blocks:
         """Undeformed blocks under dies (9, b) that touch them."""
@@ -325,23 +312,25 @@ class Plasticity(KeepsSamples):
         shift = torch.tensor(ORIGIN, dtype=torch.float64, device=start.device)[:, None, None, None]
         good = torch.ones(count, dtype=torch.bool)
         nodes = edges = torch.zeros(count, dtype=torch.float64)
+        on_cpu = blocks.device.type == "cpu"  # elsewhere a group takes minutes, and is large
         first = 0
         if state := group.aside.read():
             frames[:, : (first := state["frames"].shape[1])] = state["frames"]
             good, nodes, edges = state["good"], state["nodes"], state["edges"]
             blocks.go_back_to(state)
         for frame in range(first, FRAMES):
+            while left := sum(group.steps[:frame]) - blocks.steps:
+                blocks.advance(INTERVAL, group.steps[frame - 1], min(left, _AT_ONCE) if on_cpu else left)
+                so_far = {"frames": frames[:, :frame], "good": good, "nodes": nodes, "edges": edges}
+                if on_cpu:
+                    group.aside.keep(lambda so_far=so_far: so_far | blocks.state())
             if frame:
-                blocks.advance(INTERVAL, group.steps[frame - 1])
                 whole = (blocks.stable_step() > 0) & (blocks.energies().imbalance.abs() < _MOST_IMBALANCE)
                 good = good & whole.cpu()[:count]
                 nodes = torch.maximum(nodes, blocks.penetration().cpu()[:count])
                 edges = torch.maximum(edges, blocks.penetration(8).cpu()[:count])
             both = torch.cat((blocks.x + shift, blocks.x - start))[:, :: self.refine, :: self.refine, :count]
             frames[:, frame] = both.flip(1, 2).permute(3, 0, 2, 1).float().cpu()
-            if blocks.device.type == "cpu":  # elsewhere a group takes minutes
-                so_far = {"frames": frames[:, : frame + 1], "good": good, "nodes": nodes, "edges": edges}
-                group.aside.keep(lambda so_far=so_far: so_far | blocks.state())
         found = blocks.energies()
         parts = (found.imbalance, found.kinetic / found.external, found.hourglass / found.external)
         imbalance, kinetic, hourglass = (part.cpu()[:count] for part in parts)
@@ -393,8 +382,5 @@ class _Group:
 
 def _class_of(heights: np.ndarray) -> float:
     """The class of a die (9,) by the curvature where it is lowest, which is the limit of that class."""
-    places = torch.linspace(0, WIDTH, 2001, dtype=torch.float64)
-    height, slope = (part[:, 0] for part in Die(KNOTS, heights[:, None], SPEED).height(places[:, None]))
-    lowest = 1 + int(height[1:-1].argmin())
-    curvature = float((slope[lowest + 1] - slope[lowest - 1]) / (places[lowest + 1] - places[lowest - 1]))
+    curvature = tip_curvature(heights)
     return next((limit for limit in SHARPNESS if curvature <= limit), SHARPNESS[-1])
