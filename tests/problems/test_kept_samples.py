@@ -302,7 +302,7 @@ class TestFlowsThatFail:
 
 
 class TestBlocksHalfWay:
-    """Three frames of one group; what the third begins with has been put aside."""
+    """Two frames after the first, interrupted in the last one: what was done up to 100 steps before is put aside."""
 
     made = Plasticity(**CASES[1].small)
     wanted: ClassVar = [("train", 2), ("train", 4)]
@@ -311,33 +311,33 @@ class TestBlocksHalfWay:
     def _interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kept_samples, "EVERY", 0.0)
         monkeypatch.setattr(plasticity, "SHARPNESS", (0.5,))
+        monkeypatch.setattr(plasticity, "_AT_ONCE", 100)
         advance = Blocks.advance
 
-        def stop_in_the_second(blocks: Blocks, time: float, steps: int) -> None:
-            if blocks.steps:
-                advance(blocks, time / steps * 2, 2)
+        def stop_in_the_last(blocks: Blocks, *steps: Any) -> None:
+            advance(blocks, *steps)
+            if blocks.steps > self.made.frame_steps(1, 0.5) + 100:
                 raise StopError
-            advance(blocks, time, steps)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Blocks, "advance", stop_in_the_second)
+            patch.setattr(Blocks, "advance", stop_in_the_last)
             with pytest.raises(StopError):
                 self.made.simulate_samples(self.wanted, kept=self.kept(tmp_path))
 
     def kept(self, folder: Path, again: bool = False) -> KeptSamples:
         return KeptSamples(folder, self.made.solution(), "cpu", again)
 
-    def frames_solved(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    def steps_taken(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         solved, advance = list[int](), Blocks.advance
-        monkeypatch.setattr(Blocks, "advance", lambda b, time, n: (solved.append(n), advance(b, time, n))[1])
+        monkeypatch.setattr(Blocks, "advance", lambda *given: (solved.append(given[3]), advance(*given))[1])
         return solved
 
-    def test_they_go_on_from_the_last_frame(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_they_go_on_from_there(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         expected = self.made.simulate_samples(self.wanted)
-        solved = self.frames_solved(monkeypatch)
+        solved = self.steps_taken(monkeypatch)
         assert [place.name for place in tmp_path.iterdir()] == ["begun-train-000002"]
         found, account = self.made.simulate_samples(self.wanted, kept=self.kept(tmp_path))
-        assert solved == [self.made.frame_steps(2, 0.5)]
+        assert sum(solved) == self.made.frame_steps(2, 0.5) - 100
         assert np.array_equal(found.frames, expected[0].frames)
         for name in ("imbalance", "kinetic", "hourglass", "penetration", "edges", "halvings"):
             assert np.array_equal(getattr(account, name), getattr(expected[1], name)), name
@@ -347,7 +347,7 @@ class TestBlocksHalfWay:
     def test_others_begin_anew(self, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         wanted = [("train", 2), ("train", 5)] if other == "samples" else self.wanted
         expected = self.made.simulate_samples(wanted)
-        solved = self.frames_solved(monkeypatch)
+        solved = self.steps_taken(monkeypatch)
         if other == "halved":
             (tmp_path / "begun-train-000002").rename(tmp_path / "aside")
             begun = self.kept(tmp_path).begun(wanted, "steps / 2 on cpu")
@@ -358,7 +358,7 @@ class TestBlocksHalfWay:
         elif other == "damaged":
             (tmp_path / "begun-train-000002" / "manifest.json").unlink()
         found, _ = self.made.simulate_samples(wanted, kept=self.kept(tmp_path, again=other == "again"))
-        assert len(solved) == 2
+        assert sum(solved) == sum(self.made.frame_steps(frame, 0.5) for frame in (1, 2))
         assert np.array_equal(found.frames, expected[0].frames)
 
     def test_what_was_put_aside_goes_when_its_samples_are_solved(self, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from torch import Tensor
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
-from hofno.problems.dies import KNOTS, SPEED, draw_heights, tip_curvature
+from hofno.problems.dies import KNOTS, SPEED, draw_die, tip_curvature
 from hofno.problems.kept_samples import Begun, KeepsSamples, KeptSamples, Sample
 from hofno.problems.outcomes import Outcome
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Account, Pressed
@@ -114,6 +114,7 @@ SHARPNESS = (0.3, 0.45, 0.6, 0.75, 1.0)
 _SPLITS = ("train", "valid", "test")
 _GROUP = {"cpu": 8, "cuda": 512}  # samples that are solved together
 _FILLED = 8  # groups are filled up to whole vectors of the processor, in which all places are alike
+_AT_ONCE = 1000  # steps after which a group on a CPU may be put aside; half a minute of eight blocks, refine=2
 _HALVINGS = 3
 _MOST_IMBALANCE = 0.01  # of the die's work, in any frame; steps that are too long create energy at once
 
@@ -284,7 +285,7 @@ class Plasticity(KeepsSamples):
     def die_heights(self, split: str, sample: int) -> np.ndarray:
         """Heights of one die at KNOTS, above its own lowest point. (9,), float64"""
         stream = np.random.SeedSequence([self.seed, _SPLITS.index(split), sample])
-        return draw_heights(np.random.Generator(np.random.Philox(stream)))
+        return draw_die(np.random.Generator(np.random.Philox(stream)))
 
     def blocks(self, heights: np.ndarray, device: str | torch.device = "cpu") -> Blocks:
         """Undeformed blocks under dies (9, b) that touch them."""
@@ -317,23 +318,25 @@ class Plasticity(KeepsSamples):
         shift = torch.tensor(ORIGIN, dtype=torch.float64, device=start.device)[:, None, None, None]
         good = torch.ones(count, dtype=torch.bool)
         nodes = edges = torch.zeros(count, dtype=torch.float64)
+        on_cpu = blocks.device.type == "cpu"  # elsewhere a group takes minutes, and is large
         first = 0
         if state := group.aside.read():
             frames[:, : (first := state["frames"].shape[1])] = state["frames"]
             good, nodes, edges = state["good"], state["nodes"], state["edges"]
             blocks.go_back_to(state)
         for frame in range(first, FRAMES):
+            while left := sum(group.steps[:frame]) - blocks.steps:
+                blocks.advance(INTERVAL, group.steps[frame - 1], min(left, _AT_ONCE) if on_cpu else left)
+                so_far = {"frames": frames[:, :frame], "good": good, "nodes": nodes, "edges": edges}
+                if on_cpu:
+                    group.aside.keep(lambda so_far=so_far: so_far | blocks.state())
             if frame:
-                blocks.advance(INTERVAL, group.steps[frame - 1])
                 whole = (blocks.stable_step() > 0) & (blocks.energies().imbalance.abs() < _MOST_IMBALANCE)
                 good = good & whole.cpu()[:count]
                 nodes = torch.maximum(nodes, blocks.penetration().cpu()[:count])
                 edges = torch.maximum(edges, blocks.penetration(8).cpu()[:count])
             both = torch.cat((blocks.x + shift, blocks.x - start))[:, :: self.refine, :: self.refine, :count]
             frames[:, frame] = both.flip(1, 2).permute(3, 0, 2, 1).float().cpu()
-            if blocks.device.type == "cpu":  # elsewhere a group takes minutes
-                so_far = {"frames": frames[:, : frame + 1], "good": good, "nodes": nodes, "edges": edges}
-                group.aside.keep(lambda so_far=so_far: so_far | blocks.state())
         found = blocks.energies()
         parts = (found.imbalance, found.kinetic / found.external, found.hourglass / found.external)
         imbalance, kinetic, hourglass = (part.cpu()[:count] for part in parts)

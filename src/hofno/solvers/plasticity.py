@@ -134,14 +134,17 @@ class Blocks:
         self.depth = nodes.new_zeros(())  # that the die has come down
 
     @torch.no_grad()
-    def advance(self, time: float, steps: int) -> None:
-        """Go on by `time` ms in so many steps. A step is not checked: see `stable_step` and `energies`."""
+    def advance(self, time: float, steps: int, taken: int | None = None) -> None:
+        """Go on by `time` ms in so many steps, or take only some of them, `taken`.
+
+        A step is not checked: see `stable_step` and `energies`.
+        """
         if not (math.isfinite(time) and time > 0 and steps >= 1):
             raise SolverError(f"time and steps must be positive; got {time} and {steps}")
         dt = time / steps
         step = Replayed(self._step_of(dt), self.device)
         try:
-            for _ in range(steps):
+            for _ in range(steps if taken is None else taken):
                 go_on()
                 step()
                 self.steps += 1
