@@ -18,7 +18,7 @@ from hofno.data.heads import published_files, shapes_in
 from hofno.data.read import READERS, options_of
 from hofno.data.stamps import BLOCKS, END, changed_files, stamp_of
 from hofno.errors import DataError, HofnoError, SpecError
-from hofno.problems import airfoil, elasticity, pipe, pressed, problem
+from hofno.problems import airfoil_files, elasticity, pipe, pressed, problem
 from hofno.problems.base import Published
 from hofno.problems.darcy import FILES
 from hofno.problems.registry import problem_class
@@ -240,7 +240,7 @@ def test_heads_of_steady_problems(tmp_path: Path) -> None:
         "airfoil": [(2490, 221, 51), (2490, 221, 51), (2490, 5, 221, 51)],
         "elasticity": [(972, 2, 2000), (972, 2000)],
     }
-    names = {"pipe": pipe.FILES, "airfoil": airfoil.FILES}
+    names = {"pipe": pipe.FILES, "airfoil": airfoil_files.FILES}
     names["elasticity"] = tuple(path.name for path in elasticity.published_files(tmp_path).values())
     for name, files in names.items():
         for file, shape in zip(files, shapes[name], strict=True):
@@ -268,7 +268,7 @@ def test_heads_of_steady_problems(tmp_path: Path) -> None:
 def test_files_of_another_grid_than_the_spec_describes(
     tmp_path: Path, name: str, given: dict[str, Any], message: str
 ) -> None:
-    kind, shape, count = (pipe, (129, 129), 3) if name == "pipe" else (airfoil, (221, 51), 5)
+    kind, shape, count = (pipe, (129, 129), 3) if name == "pipe" else (airfoil_files, (221, 51), 5)
     for file, parts in zip(kind.FILES, ((), (), (count,)), strict=True):
         sparse(tmp_path / file, (2310, *parts, *shape))
     with pytest.raises(DataError, match=message):

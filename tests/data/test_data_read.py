@@ -11,7 +11,7 @@ import torch
 
 import hofno
 from hofno.errors import SpecError
-from hofno.problems import airfoil, darcy, pipe, pressed
+from hofno.problems import airfoil, airfoil_files, darcy, pipe, pressed
 from hofno.problems.base import Arrays
 
 
@@ -56,7 +56,7 @@ def test_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_airfoil_samples_are_the_published_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     shape = airfoil.Airfoil().grid_geometry.shape  # pyright: ignore[reportCallIssue]
     whole = Arrays(numbered(0, 1203, 2, (1, 1)), numbered(0, 1203, 1, (1, 1)))
-    monkeypatch.setattr(airfoil, "read_published", lambda folder: whole)
+    monkeypatch.setattr(airfoil_files, "read_published", lambda folder: whole)
     found = hofno.read("airfoil", "there", valid=3)
     first_and_last = [(float(part.y[0, 0, 0, 0]), float(part.y[-1, 0, 0, 0])) for part in (found.train, found.test)]
     assert first_and_last == [(0, 999), (1000, 1199)]

@@ -14,16 +14,11 @@ from torch import Tensor
 
 from hofno.errors import DataError, ShapeError, SolverError, SpecError
 from hofno.problems import airfoil as module
-from hofno.problems.airfoil import (
-    CARD,
-    PUBLISHED_SPLITS,
-    WORKED_EXAMPLE,
-    Airfoil,
-    Arrays,
-    published_splits,
-    read_published,
-)
+from hofno.problems import airfoil_files
+from hofno.problems.airfoil import CARD, WORKED_EXAMPLE, Airfoil, Arrays
+from hofno.problems.airfoil_files import PUBLISHED_SPLITS, published_splits, read_published
 from hofno.problems.airfoil_mesh import airfoil, c_grid, thickness
+from hofno.problems.base import ignore_progress
 from hofno.solvers.euler import Euler, free_stream
 from hofno.solvers.euler_steady import Steady, solve_steady
 
@@ -344,9 +339,76 @@ class TestReader:
 
     def test_memory(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         write(tmp_path)
-        monkeypatch.setattr(module, "free_bytes", lambda device: 100)
+        monkeypatch.setattr(airfoil_files, "free_bytes", lambda device: 100)
         with pytest.raises(DataError, match="of memory"):
             read_published(tmp_path)
+
+
+class TestStreams:
+    """Samples at Mach numbers and angles of attack of their own."""
+
+    def test_they_are_inputs_where_they_differ_and_leave_designs_alone(self) -> None:
+        as_published = small(train=3)
+        both = small(train=3, mach=0.7, mach_range=0.1, incidence_range=4)
+        assert torch.equal(both.designs("train", 0, 3), as_published.designs("train", 0, 3))
+        assert as_published.streams("train", 0, 3).tolist() == [[0.8, 0.0]] * 3
+        streams = both.streams("train", 0, 200)
+        for which, (low, high) in enumerate(((0.6, 0.8), (-4, 4))):
+            drawn = streams[:, which]
+            assert low <= float(drawn.min()) < low + 0.02 * (high - low)
+            assert high - 0.02 * (high - low) < float(drawn.max()) <= high
+        assert abs(float(torch.corrcoef(streams.T)[0, 1])) < 0.2
+        x = both.generate(ignore_progress, "cpu")["train"].x
+        assert x.shape == (3, 4, 23, 6)
+        assert np.allclose(x[:, :2], streams[:3, :, None, None], rtol=1e-6)
+        assert np.array_equal(x[:, 2:], as_published.generate(ignore_progress, "cpu")["train"].x)
+        for single, which in ((small(mach_range=0.1), 0), (small(incidence_range=4), 1)):
+            assert single.conditions == (which,)
+            assert single.channels == (3, 1)
+            assert single.symmetry.motions[1].inputs.signs == ((1, -1)[which], 1, -1)
+
+    def test_far_away_the_mach_number_is_that_of_the_stream(self) -> None:
+        made = small(mach_range=0.15, incidence_range=4, tolerance=1e-6)
+        flows = made.flows("train", 2, "cpu")
+        rim = flows.fields[:, 4, :, -1]  # the free stream comes in over most of it
+        assert np.median(rim, axis=1) == pytest.approx(flows.streams[:, 0], rel=2e-3)
+
+    def test_lift_follows_the_angle_of_attack(self) -> None:
+        """NACA-0012 at Mach 0.3, with compressibility: 2 pi / sqrt(1 - M^2) a radian, a little less on this mesh."""
+        made = small(mach=0.3, amplitude=0, incidence_range=4, train=4, tolerance=1e-6, coarsen=5)
+        flows = made.flows("train", 4, "cpu")
+        slopes = flows.coefficients[:, 1] / np.radians(flows.streams[:, 1])
+        assert (np.abs(flows.streams[:, 1]) > 0.2).all()
+        assert slopes == pytest.approx(np.full(4, 2 * np.pi / np.sqrt(1 - 0.3**2)), rel=0.12)
+
+    def test_drag_and_lift_are_along_and_across_the_stream(self) -> None:
+        force = torch.tensor([[1.0, 2.0], [1.0, 2.0]], dtype=torch.float64)
+        mach, angle = torch.tensor([0.5, 0.8]).double(), torch.tensor([0.0, 90.0]).double()
+        found = module.coefficients_of(force, mach, angle)
+        sizes = 0.7 * mach**2
+        expected = torch.tensor([[1.0, 2.0], [2.0, -1.0]]).double() / sizes[:, None]
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(module.coefficients_of(force, mach), force / sizes[:, None])
+        torch.testing.assert_close(module.coefficients_of(force, 0.5), force / (0.7 * 0.25))
+
+    def test_outcomes_are_the_coefficients_of_each_stream(self) -> None:
+        for more in ({}, {"mach_range": 0.1}, {"incidence_range": 3}, {"mach_range": 0.1, "incidence_range": 3}):
+            made = small(pressure=True, train=2, **more)
+            flows = made.flows("train", 2, "cpu")
+            arrays = made.generate(ignore_progress, "cpu")["train"]
+            x, y = torch.from_numpy(arrays.x), torch.from_numpy(arrays.y)
+            found = torch.stack([made.outcomes[f"{name} coefficient"].of(x, y) for name in ("drag", "lift")], 1)
+            torch.testing.assert_close(found, torch.from_numpy(flows.coefficients), rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("given", [{"mach_range": 0.2}, {"mach": 0.1, "mach_range": 0.1}])
+    def test_streams_without_motion_or_faster_than_sound_are_refused(self, given: dict[str, float]) -> None:
+        with pytest.raises(ValidationError, match=r"Mach numbers must be in \(0, 1\).*lower mach_range"):
+            small(**given)
+
+    def test_files_have_the_published_stream_alone(self) -> None:
+        made = Airfoil(files="there", mach_range=0.1, incidence_range=3)
+        assert made.conditions == ()
+        assert made.channels == (2, 1)
 
 
 def test_card() -> None:

@@ -58,6 +58,18 @@ def test_the_flow_around_a_mirrored_foil(monkeypatch: pytest.MonkeyPatch) -> Non
     assert_image(sample(), straight, made.symmetry, 1e-5)
 
 
+def test_the_flow_around_a_mirrored_foil_in_streams_from_the_other_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The angle of attack is an input that changes its sign."""
+    counts = {"train": 2, "valid": 1, "test": 1, "coarsen": 10}
+    made = Airfoil(mach_range=0.1, incidence_range=3, **counts)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    designs, streams = made.designs("train", 0, 2), made.streams("train", 0, 2)
+    straight = made.generate(ignore_progress, "cpu")["train"]
+    turned = streams * torch.tensor([1, -1])
+    monkeypatch.setattr(Airfoil, "designs", lambda *which: -designs.flip(1)[: which[3] - which[2]])
+    monkeypatch.setattr(Airfoil, "streams", lambda *which: turned[: which[3] - which[2]])
+    assert_image(made.generate(ignore_progress, "cpu")["train"], straight, made.symmetry, 1e-5)
+
+
 def test_the_flow_through_a_mirrored_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Pipe(train=2, valid=1, test=1, resolution=9, cells=16, modes=10)  # pyright: ignore[reportCallIssue]
     straight = made.generate(ignore_progress)["train"]

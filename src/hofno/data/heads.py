@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hofno.errors import DataError, SpecError
-from hofno.problems import airfoil, darcy, elasticity, pipe, pressed, vorticity_checks
+from hofno.problems import airfoil_files, darcy, elasticity, pipe, pressed, vorticity_checks
 from hofno.problems.trajectories import cut_file
 
 Shapes = dict[Path, dict[str, tuple[int, ...]]]
@@ -23,7 +23,7 @@ def published_files(problem: str, path: str | Path) -> list[Path]:
         return list(elasticity.published_files(folder).values())
     if problem == "plasticity":
         return [pressed.published_file(folder)]
-    names = {"airfoil": airfoil.FILES, "darcy": darcy.FILES, "pipe": pipe.FILES}
+    names = {"airfoil": airfoil_files.FILES, "darcy": darcy.FILES, "pipe": pipe.FILES}
     return [folder / name for name in names[problem]] if problem in names else [folder]
 
 
@@ -45,13 +45,13 @@ def shapes_in(problem: str, path: str | Path, **options: int) -> Shapes:
 
 def check_airfoil(folder: Path, samples: int, train: int = 1000, valid: int = 100, test: int = 200) -> None:
     """Refuse files of fewer samples than the published ones, and splits that they do not hold."""
-    published = airfoil.PUBLISHED_SPLITS["test"].stop
+    published = airfoil_files.PUBLISHED_SPLITS["test"].stop
     if samples < published:
         raise DataError(
             f"{folder}: the files hold {samples} samples, and the published ones are {published} and more; get them "
             "again"
         )
-    most = {name: rows.stop - rows.start for name, rows in airfoil.PUBLISHED_SPLITS.items()}
+    most = {name: rows.stop - rows.start for name, rows in airfoil_files.PUBLISHED_SPLITS.items()}
     most["valid"] = samples - published
     for name, count in (("train", train), ("test", test), ("valid", valid)):
         check_count(name, count, most[name])
@@ -69,7 +69,7 @@ def _pipe(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) ->
 
 
 def _airfoil(folder: Path, **counts: int) -> Shapes:
-    arrays = airfoil.open_published(folder)
+    arrays = airfoil_files.open_published(folder)
     check_airfoil(folder, len(arrays[0]), **counts)
     return _shapes("airfoil", folder, [values.shape for values in arrays])
 

@@ -20,7 +20,7 @@ from hofno.data.heads import check_airfoil, check_count, published_files
 from hofno.data.stamps import stamp_of
 from hofno.errors import SpecError
 from hofno.geometry import Grid
-from hofno.problems import airfoil, darcy, elasticity, pipe, pressed
+from hofno.problems import airfoil, airfoil_files, darcy, elasticity, pipe, pressed
 from hofno.problems.base import Arrays, Problem
 from hofno.problems.navier_stokes import CARD
 from hofno.problems.registry import problem as make_problem
@@ -125,10 +125,10 @@ def _pipe(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) ->
 
 def _airfoil(folder: Path, train: int = 1000, valid: int = 100, test: int = 200) -> Dataset:
     """Meshes and Mach numbers of the files; validation samples are those after the published ones."""
-    whole = airfoil.read_published(folder)
+    whole = airfoil_files.read_published(folder)
     check_airfoil(folder, len(whole.x), train, valid, test)
     found: dict[str, Split] = {}
-    learnt, tested = (airfoil.PUBLISHED_SPLITS[name] for name in ("train", "test"))
+    learnt, tested = (airfoil_files.PUBLISHED_SPLITS[name] for name in ("train", "test"))
     for name, first, count in (
         ("train", learnt.start, train),
         ("test", tested.start, test),

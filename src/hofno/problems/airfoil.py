@@ -4,6 +4,9 @@ r"""Airfoil: transonic Euler flow around deformed NACA-0012 sections, mesh coord
 
     y <- y + sum_k d_k B_k(x, y),      d_1 = 0,   d_2 .. d_8 ~ U[-0.05, 0.05]
 
+The Mach number and the angle of attack may differ between samples, and are inputs then (`mach_range`,
+`incidence_range`).
+
 Every candidate has a random stream of its own. A split is its first candidates that converge, in order: more samples
 extend it. Libraries may round a flow differently in another batch, so flows are always solved in the same groups,
 candidate c at place c % g of group c // g, with undeformed foils at the places of candidates that are not wanted.
@@ -12,14 +15,13 @@ candidate c at place c % g of group c // g, with undeformed foils at the places 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from hofno.errors import DataError, SolverError
@@ -27,7 +29,6 @@ from hofno.geometry import Mesh
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
 from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
-from hofno.problems.npyfile import open_npy
 from hofno.problems.outcomes import Outcome, force_on_wall, largest
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
@@ -91,12 +92,6 @@ Known flaws
 - Another device, version, count of threads or free memory may round differently.
 """
 
-FILES = tuple(f"NACA_Cylinder_{part}.npy" for part in "XYQ")
-"""The original files."""
-
-PUBLISHED_SPLITS: dict[str, slice] = {"train": slice(0, 1000), "test": slice(1000, 1200)}
-"""Samples of the original files that the published protocol trains and tests on; the other 1290 are not used."""
-
 WORKED_EXAMPLE = (
     *(0.0, 0.0220435089, 0.0016907194, 0.0494943722),
     *(-0.0043323634, -0.0206308956, 0.0151534394, -0.0397991618),
@@ -115,6 +110,7 @@ class Flows:
     """Converged flows and the account of all candidates that were tried."""
 
     design: np.ndarray  # (n, 8), float64
+    streams: np.ndarray  # (n, 2), float64: Mach number and angle of attack in degrees
     nodes: np.ndarray  # (n, 2, I, J), float32
     fields: np.ndarray  # (n, 5, I, J), float32: rho, u, v, p, Mach
     coefficients: np.ndarray  # (n, 2), float64: drag and lift
@@ -139,15 +135,35 @@ class Airfoil(KeepsSamples):
     name: ClassVar[str] = "airfoil"
     summary: ClassVar[str] = "Airfoil: transonic Euler flow around deformed NACA-0012, mesh to Mach number"
     card: ClassVar[str] = CARD
-    of_solver: ClassVar[tuple[str, ...]] = ("mach", "amplitude", "tolerance", "max_steps", "seed")
+    of_solver: ClassVar[tuple[str, ...]] = (
+        *("mach", "mach_range", "incidence_range", "amplitude", "tolerance", "max_steps", "seed"),
+    )
     arranging: ClassVar[tuple[str, ...]] = ("pressure",)
 
     mach: float = Field(0.8, gt=0, lt=1, description="Mach number far away")
+    mach_range: float = Field(0.0, ge=0, lt=1, description="how far that of a sample may be from it; above 0 an input")
+    incidence_range: float = Field(
+        0.0, ge=0, le=10, description="degrees that a sample's angle of attack may be from 0; above 0 an input"
+    )
     amplitude: float = Field(0.05, ge=0, le=0.06, description="largest displacement of the design element")
     coarsen: Literal[1, 2, 5, 10] = Field(1, description="every n-th node of the 221 x 51 mesh, each way")
     pressure: bool = Field(False, description="the pressure as a second target, beside the Mach number")
     tolerance: float = Field(1e-6, gt=0, le=1e-2, description="relative residual of a converged flow")
     max_steps: int = Field(150, ge=1, description="Newton steps before a flow counts as not converged")
+
+    @model_validator(mode="after")
+    def _below_sound(self) -> Airfoil:
+        if not self.mach_range < min(self.mach, 1 - self.mach):
+            raise ValueError(
+                f"Mach numbers must be in (0, 1); got mach={self.mach}, mach_range={self.mach_range}; lower mach_range"
+            )
+        return self
+
+    @property
+    def conditions(self) -> tuple[int, ...]:
+        """Which of Mach number (0) and angle of attack (1) are inputs: those that differ between samples."""
+        ranges = self.mach_range, self.incidence_range
+        return () if self.files else tuple(which for which, most in enumerate(ranges) if most > 0)
 
     @property
     def cells(self) -> tuple[int, int, int]:
@@ -161,12 +177,13 @@ class Airfoil(KeepsSamples):
 
     @property
     def channels(self) -> tuple[int, int]:
-        return 2, 2 if self.pressure else 1
+        return len(self.conditions) + 2, 2 if self.pressure else 1
 
     @property
     def symmetry(self) -> Symmetry:
         """y -> -y, the C run backwards: the same equations for a mirrored foil, whose d_8 is 0 in place of d_1."""
-        return mirror(0, inputs=Channels(signs=(1, -1)))
+        of_conditions = (1, -1)
+        return mirror(0, inputs=Channels(signs=(*(of_conditions[which] for which in self.conditions), 1, -1)))
 
     @property
     def outcomes(self) -> dict[str, Outcome]:
@@ -175,10 +192,12 @@ class Airfoil(KeepsSamples):
         if not self.pressure:
             return found
         wake, foil, _ = self.cells
-        wall, size = slice(wake, wake + foil + 1), 0.5 * GAMMA * self.mach**2
+        wall, place = slice(wake, wake + foil + 1), {which: k for k, which in enumerate(self.conditions)}
 
         def force(x: Tensor, y: Tensor) -> Tensor:
-            return force_on_wall(x[:, :, wall, 0], y[:, 1, wall, 0] - 1) / size
+            mach, angle = (x[:, place[k], 0, 0].double() if k in place else None for k in (0, 1))
+            on_wall = force_on_wall(x[:, -2:, wall, 0], y[:, 1, wall, 0] - 1)
+            return coefficients_of(on_wall, self.mach if mach is None else mach, angle)
 
         drag, lift = Outcome(lambda x, y: force(x, y)[:, 0]), Outcome(lambda x, y: force(x, y)[:, 1])
         return found | {"drag coefficient": drag, "lift coefficient": lift}
@@ -191,10 +210,19 @@ class Airfoil(KeepsSamples):
         """Displacements of candidates start..stop-1 of a split, (n, 8), float64."""
         found = torch.zeros(stop - start, 8, dtype=torch.float64)
         for row, candidate in enumerate(range(start, stop)):
-            sequence = np.random.SeedSequence([self.seed, SPLITS.index(split), candidate])
-            rng = np.random.Generator(np.random.Philox(sequence))
-            found[row, 1:] = torch.from_numpy(rng.uniform(-self.amplitude, self.amplitude, 7))
+            found[row, 1:] = torch.from_numpy(self._draws(split, candidate)[0])
         return found
+
+    def streams(self, split: str, start: int, stop: int) -> Tensor:
+        """Mach number and angle of attack in degrees of candidates start..stop-1, (n, 2), float64."""
+        drawn = np.stack([self._draws(split, candidate)[1] for candidate in range(start, stop)])
+        return torch.from_numpy((self.mach, 0.0) + (self.mach_range, self.incidence_range) * drawn)
+
+    def _draws(self, split: str, candidate: int) -> tuple[np.ndarray, np.ndarray]:
+        """Random numbers of one candidate: displacements (7,), and where in the ranges of streams it is, (2,)."""
+        sequence = np.random.SeedSequence([self.seed, SPLITS.index(split), candidate])
+        rng = np.random.Generator(np.random.Philox(sequence))
+        return rng.uniform(-self.amplitude, self.amplitude, 7), rng.uniform(-1, 1, 2)
 
     def generate(
         self, progress: Progress, device: str | torch.device = "", kept: KeptSamples | None = None
@@ -213,7 +241,10 @@ class Airfoil(KeepsSamples):
                 tell(others + done)
 
             flows = self.flows(name, count, device or None, shifted, kept)
-            splits[name] = Arrays(flows.nodes, flows.fields[:, [4, 3] if self.pressure else [4]])
+            streams = flows.streams[:, self.conditions, None, None].astype(np.float32)
+            given = np.broadcast_to(streams, (len(streams), len(self.conditions), *flows.nodes.shape[2:]))
+            x = np.concatenate((given, flows.nodes), 1) if self.conditions else flows.nodes
+            splits[name] = Arrays(x, flows.fields[:, [4, 3] if self.pressure else [4]])
             before += count
         progress("generate", total, total)
         return splits
@@ -261,7 +292,7 @@ class Airfoil(KeepsSamples):
                 progress("generate", _converged(tried), count)
             done = _converged(tried)
         good = [candidate for candidate in range(len(tried)) if tried[candidate]["converged"]]
-        names = ("design", "nodes", "fields", "coefficients", "residual", "steps")
+        names = ("design", "streams", "nodes", "fields", "coefficients", "residual", "steps")
         whole = {name: np.stack([tried[candidate][name] for candidate in good]) for name in names}
         failed = {candidate: float(tried[candidate]["residual"]) for candidate in sorted(set(tried) - set(good))}
         return Flows(**whole, candidates=np.array(good), failed=failed)
@@ -287,16 +318,20 @@ class Airfoil(KeepsSamples):
         wanted = slice(start % group, start % group + stop - start)
         design = torch.zeros(group, 8, dtype=torch.float64)
         design[wanted] = self.designs(split, start, stop)
-        flow = Euler(c_grid(design, *self.cells).to(device), free_stream(self.mach), self.cells[0])
+        streams = torch.tensor([[self.mach, 0.0]], dtype=torch.float64).repeat(group, 1)
+        streams[wanted] = self.streams(split, start, stop)
+        far = torch.stack([free_stream(mach, angle) for mach, angle in streams.tolist()])
+        flow = Euler(c_grid(design, *self.cells).to(device), far[..., None, None], self.cells[0])
         waited = torch.zeros(group, dtype=torch.bool)
         waited[wanted] = True
         found = solve_steady(flow, tolerance=self.tolerance, max_steps=self.max_steps, wanted=waited, watch=watch)
         q = primitive(found.state)
         everything = {
             "design": design,
+            "streams": streams,
             "nodes": flow.nodes.float(),
             "fields": torch.cat((q, mach_number(q)[:, None]), 1).float(),
-            "coefficients": flow.force(found.state) / (0.5 * GAMMA * self.mach**2),
+            "coefficients": coefficients_of(flow.force(found.state).cpu(), streams[:, 0], streams[:, 1]),
             "residual": found.residual,
             "steps": found.steps,
             "converged": found.converged,
@@ -320,6 +355,16 @@ class Airfoil(KeepsSamples):
             f"one flow needs {needed} on {device} and {gibibytes(free)} are free; free some memory, raise coarsen or "
             "choose another device"
         )
+
+
+def coefficients_of(force: Tensor, mach: float | Tensor, degrees: Tensor | None = None) -> Tensor:
+    """Drag and lift of a chord: forces (n, 2) along and across streams of these Mach numbers and angles. (n, 2)"""
+    found = force / (0.5 * GAMMA * torch.as_tensor(mach) ** 2)[..., None]
+    if degrees is None:
+        return found
+    cosine, sine = torch.deg2rad(degrees).cos(), torch.deg2rad(degrees).sin()
+    x, y = found.unbind(1)
+    return torch.stack((cosine * x + sine * y, cosine * y - sine * x), 1)
 
 
 def _candidates(split: str, start: int, stop: int) -> list[Sample]:
@@ -346,48 +391,3 @@ def _part_done(
         progress("generate", told, total)
 
     return watch
-
-
-def open_published(folder: str | Path) -> list[np.ndarray]:
-    """The arrays of the original files as they lie there, of their shapes."""
-    place, mesh = Path(folder), (2 * WAKE_CELLS + FOIL_CELLS + 1, NORMAL_CELLS + 1)
-    x, y, q = found = [open_npy(place / name, axes) for name, axes in zip(FILES, (3, 3, 4), strict=True)]
-    n = len(x)
-    if n == 0 or x.shape != (n, *mesh) or y.shape != (n, *mesh) or q.shape != (n, 5, *mesh):
-        raise DataError(
-            f"{place}: expected X and Y of shape (n, {mesh[0]}, {mesh[1]}), Q of shape (n, 5, {mesh[0]}, {mesh[1]}); "
-            f"got {x.shape}, {y.shape}, {q.shape}; get the files again"
-        )
-    return found
-
-
-def read_published(folder: str | Path) -> Arrays:
-    """All samples of the original files in a folder: x = nodes (n, 2, 221, 51), y = Mach (n, 1, 221, 51), float32.
-
-    NACA_Cylinder_X.npy and NACA_Cylinder_Y.npy are (n, 221, 51), NACA_Cylinder_Q.npy is (n, 5, 221, 51) with rho, u, v,
-    p and Mach, n = 2490. The published protocol is PUBLISHED_SPLITS, with nothing normalised and relative L2 as loss.
-    """
-    place = Path(folder)
-    x, y, q = open_published(place)
-    n, *mesh = x.shape
-    needed, free = 4 * 3 * x.size, free_bytes("cpu")
-    if free is not None and needed > free:
-        raise DataError(f"{place} needs {gibibytes(needed)} of memory and {gibibytes(free)} are free; free some memory")
-    found = Arrays(np.empty((n, 2, *mesh), np.float32), np.empty((n, 1, *mesh), np.float32))
-    for sample in range(n):
-        found.x[sample, 0], found.x[sample, 1], found.y[sample, 0] = x[sample], y[sample], q[sample, 4]
-        if not (np.isfinite(found.x[sample]).all() and np.isfinite(found.y[sample]).all()):
-            raise DataError(f"{place}: sample {sample} holds values that are not finite; get the files again")
-    sides = found.x[:, :, : WAKE_CELLS + 1, 0], found.x[:, :, : -WAKE_CELLS - 2 : -1, 0]
-    if not np.allclose(*sides, rtol=0, atol=1e-5):
-        raise DataError(f"{place}: the two sides of the wake cut do not meet: this is not the published C-grid")
-    return found
-
-
-def published_splits(whole: Arrays) -> Iterator[tuple[str, Arrays]]:
-    """Training and test part of the original files, as published."""
-    needed = PUBLISHED_SPLITS["test"].stop
-    if len(whole.x) < needed:
-        raise DataError(f"the published splits need {needed} samples; got {len(whole.x)}; read the original files")
-    for name, part in PUBLISHED_SPLITS.items():
-        yield name, Arrays(whole.x[part], whole.y[part])
