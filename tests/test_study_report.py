@@ -247,6 +247,34 @@ def test_errors_of_each_field_are_in_the_report_of_several(tmp_path: Path) -> No
     assert "so that large numbers weigh most" in text
 
 
+def test_errors_are_seen_beside_those_of_the_mean_training_target(tmp_path: Path) -> None:
+    results = results_of(specs.parse({**BASE, "compare": COMPARE[:1]}), [0.05, 0.5])
+    for run, error in zip(results["runs"], (0.4, 0.6), strict=True):
+        run["mean_target"] = {"rel_l2": error, "mse": 0.2}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "Predicting the mean of the training targets: 0.400 to 0.600." in text
+    assert "| mean of the training targets | 0.400 to 0.600 | 0.200 |" in text
+    assert "root mean square error" not in text, "there is one field, and its MSE"
+    for run in results["runs"]:
+        run["metrics"] |= {f"rmse_field_{place}": 0.3 * place for place in (1, 2)}
+        run["metrics"] |= {f"rel_l2_field_{place}": 0.1 * place for place in (1, 2)}
+        run["mean_target"] |= {f"{key}_field_{place}": 1.5 for key in ("rmse", "rel_l2") for place in (1, 2)}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "| root mean square error | field 1 | field 2 |" in text
+    assert text.count("| mean of the training targets | 1.50 | 1.50 |") == 2
+
+
+@pytest.mark.parametrize(("error", "nothing"), [(0.03, False), (0.0395, True)])
+def test_nothing_is_learnt_where_the_mean_is_as_good(tmp_path: Path, error: float, nothing: bool) -> None:
+    results = results_of(specs.parse(BASE), [error])
+    results["runs"][0]["mean_target"] = {"rel_l2": 0.04, "mse": 0.2}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert ("This error is no better than that." in text) == nothing
+
+
 def test_errors_by_scale_are_in_the_report_of_fields_that_are_not_in_time(tmp_path: Path) -> None:
     spec = specs.parse({**BASE, "published": "pipe", "compare": COMPARE[:1]})
     results = results_of(spec, [0.05, 0.5])

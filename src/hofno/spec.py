@@ -162,6 +162,10 @@ class Spec(Section):
         description='[sweep], every run with each of these values: seed = [0, 1, 2], "model.depth" = [1, 4]',
     )
     published: str = Field("", description="published table to print beside the results, such as poisson")
+    inputs: tuple[str, ...] = Field(
+        (), description='names of input channels, with units: ["force (N)"]; in time, of fixed fields; known of ours'
+    )
+    targets: tuple[str, ...] = Field((), description="likewise of target channels; in time, of the fields of a frame")
     remark: str = Field("", description="what a reader of the numbers should know; stands in results and reports")
 
     def plain(self) -> dict[str, Any]:
@@ -185,8 +189,9 @@ class Spec(Section):
 
     @property
     def study_hash(self) -> str:
-        """Hash of the whole study. A remark says something about it and changes nothing."""
-        return fingerprint({key: value for key, value in self.plain().items() if key != "remark"})
+        """Hash of the whole study. A remark and names of channels say something about it and change nothing."""
+        said = ("remark", "inputs", "targets")
+        return fingerprint({key: value for key, value in self.plain().items() if key not in said})
 
     def single(self) -> Spec:
         """The spec's own run, without the study around it."""

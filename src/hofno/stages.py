@@ -29,9 +29,11 @@ from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device
 from hofno.data.known import stamp_before
+from hofno.data.names import check_names
 from hofno.data.stamps import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, ShapeError, SpecError
+from hofno.evaluation.mean import errors_of_mean
 from hofno.evaluation.resolution import longer_by, refuse_fixed_grid, score_on, strided
 from hofno.evaluation.score import Scores
 from hofno.evaluation.whole import Measured, measure_test
@@ -72,6 +74,7 @@ def check(spec: Spec, *, learns: bool = True) -> None:
         if key in spec.model.arguments:
             raise SpecError(f"model.{key} follows from the data; leave it out of the spec")
     made = problem(spec.data.problem, spec.data.parameters)
+    check_names(spec, made)
     geometry = made.grid_geometry
     if made.valid == 0 and spec.train.select == "best":
         raise SpecError("train.select='best' needs validation samples and data.valid is 0; use select='last'")
@@ -286,14 +289,17 @@ def evaluate_run(
         "versions": versions(),
         **found.curves,
         **({"bound": found.bound} if found.bound else {}),
+        **({"mean_target": errors_of_mean(data)} if _is_whole(spec, data) else {}),
     }
-    per_sample: dict[str, Any] = {"rel_l2": found.scores.rel_l2.tolist(), "mse": found.scores.mse.tolist()}
-    if found.outcomes:
-        record["outcomes"] = {name: one.record() for name, one in found.outcomes.items()}
-        per_sample["outcomes"] = {name: one.per_sample() for name, one in found.outcomes.items()}
     if not is_changed:
-        storage.write_json(path / "evaluation.json", {**record, "per_sample": per_sample})
+        storage.write_json(path / "evaluation.json", {**record, "per_sample": found.per_sample()})
     return record, found.scores
+
+
+def _is_whole(spec: Spec, data: Dataset) -> bool:
+    """Whether the training samples of a run are there: its test samples may have been made alone."""
+    made = problem(spec.data.problem, spec.data.parameters)
+    return len(data.train) == made.train * made.together
 
 
 def measure(spec: Spec, data: Dataset, surrogate: Surrogate) -> Measured:

@@ -18,6 +18,7 @@ from torch import Tensor
 from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Split
+from hofno.data.names import quantities_of
 from hofno.data.stamps import changed_files
 from hofno.errors import SpecError
 from hofno.evaluation.rollout import BOUND
@@ -42,6 +43,8 @@ SHOWN_AT_MOST = 6
 FILMED_AT_MOST = 3
 SAMPLE = 0
 
+ONE_SCALE = "The errors of all models have one scale."
+
 ORIGINS = {
     "generated": "data generated here from the PDE",
     "original": "the published data",
@@ -58,11 +61,12 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     valid = tables.validation_errors(results["runs"])
     judged = side_by_side(rows, valid, spec.sweep) if spec.compare else []
     few = [rows[index] for index in judged]
-    chapters.headline(page, few or rows, few[0].label if few else None, [valid[i] for i in judged] or valid)
+    known = chapters.errors_of_mean(results["runs"], "rel_l2")
+    chapters.headline(page, few or rows, few[0].label if few else None, [valid[i] for i in judged] or valid, known)
     remarks = dict.fromkeys(str(remark).strip() for remark in (results.get("remark", ""), spec.remark))
     if remark := "\n\n".join(filter(None, remarks)):
         page.remark(remark)
-    chapters.errors(page, results, rows)
+    chapters.errors(page, results, rows, quantities_of(spec).targets)
     if rows and "rollout" in rows[0].metrics:
         chapters.rollout_errors(page, rows)
     add_published(page, results, rows, spec)
@@ -97,7 +101,8 @@ def check_report_folder(out: Path) -> None:
 
 
 def _lead(results: dict[str, Any], spec: Spec) -> str:
-    data = ", ".join(f"{key} {value}" for key, value in spec.data.parameters.items())
+    parameters = spec.data.parameters.items()
+    data = ", ".join(f"{key} {str(value).lower() if isinstance(value, bool) else value}" for key, value in parameters)
     count, missing = len(results["runs"]), len(spec.members()) - len(results["runs"])
     runs = f"{count} run{'s' * (count > 1)}"
     if missing > 0:
@@ -166,6 +171,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     data = make_data(next(iter(few.values()))[0])
     _warn_of_changed_files(data.stamp, [folder for _, folder in few.values()])
     made = problem(spec.data.problem, spec.data.parameters)
+    scene = scene_of(made, quantities_of(spec))
     count = len(data.test) // made.together
     shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
     x, y, coords, mask = shown_sample.x, shown_sample.y, shown_sample.coords, shown_sample.mask
@@ -173,10 +179,12 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
         found = {label: load(folder).predict_tensor(x, coords=coords, mask=mask) for label, (_, folder) in few.items()}
         there = slice(None) if mask is None else mask[0]
         predictions = {label: values[..., there].numpy() for label, values in found.items()}
-        show_sample(page, _where_points_are(shown_sample), predictions, scene_of(made), count)
+        show_sample(page, _where_points_are(shown_sample), predictions, scene, count)
     else:
         truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
-        _rollouts(page, x, truth, {label: folder for label, (_, folder) in few.items()}, evaluations, made, count)
+        name = next(iter(scene.targets), "fields")
+        folders = {label: folder for label, (_, folder) in few.items()}
+        _rollouts(page, x, truth, folders, evaluations, made, name, count)
     chapters.every_sample(page, evaluations, count)
     return True
 
@@ -219,7 +227,7 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
         line += " Each field is seen from two opposite sides." if scene.surface is not None else ""
         in_colour = scene.surface is not None or (y.ndim > 3 if places is None else places.shape[1] == 2)
         beyond = " Predictions have the colours of the truth; what lies beyond has the last one." * in_colour
-        own = " Each error map has a scale of its own: compare the numbers, not the colours." * (len(predictions) > 1)
+        own = f" {ONE_SCALE}" * (len(predictions) > 1)
         page.figure(
             figures.fields(x, y, predictions, places=places, scene=scene),
             f"{_sample_of(count)}: inputs, solution, each model's prediction and error, in physical units."
@@ -227,6 +235,9 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
         )
         if scene.wall:
             line = f"; dotted: {scene.level[1]}" if scene.level is not None else ""
+            for channel, drawn in scene.coefficients.items():
+                if drawn.downwards and channel < y.shape[1]:
+                    line += f"; the {drawn.name} grows downwards, as is usual"
             page.figure(
                 walls.along_wall(x[0], y[0], {label: found[0] for label, found in predictions.items()}, scene),
                 f"The same sample along both sides of the {scene.wall}{line}.",
@@ -236,11 +247,12 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
     seen = bodies.pressing(x, y, dict(few), scene.motion)
     page.film(
         bodies.body_film(seen),
-        f"{_sample_of(count)}: each body on the nodes that were computed or predicted, errors on the computed ones.",
+        f"{_sample_of(count)}: each body on the nodes that were computed or predicted, errors on the computed ones. "
+        f"Axes are in {scene.motion.units[0]}; dashed: where the true body is.",
     )
     page.figure(
         bodies.body_frames(seen),
-        "The same sample at a few times; grey: the tool. The errors of each model have a scale of their own.",
+        f"The same sample at a few times; grey: the tool; dashed: where the true body is. {ONE_SCALE}",
     )
 
 
@@ -256,16 +268,22 @@ def _rollouts(
     folders: dict[str, Path],
     evaluations: dict[str, Any],
     made: Problem,
+    name: str,
     count: int,
 ) -> None:
-    """Film and frames of models in time, if these are in the plane; error by step and spectra."""
+    """Film and frames of models in time, if these are in the plane; error by step and spectra.
+
+    `name` is what the first field of a frame is.
+    """
     start = _first_time(made)
     if truth.ndim == 4:
-        _filmed(page, x, truth, dict(list(folders.items())[:FILMED_AT_MOST]), made, count)
+        _filmed(page, x, truth, dict(list(folders.items())[:FILMED_AT_MOST]), made, name, count)
     chapters.rollout_records(page, {label: found["rollout"] for label, found in evaluations.items()}, start, BOUND)
 
 
-def _filmed(page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made: Problem, count: int) -> None:
+def _filmed(
+    page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made: Problem, name: str, count: int
+) -> None:
     """One sample of so many, moving and at a few times."""
     fields = 1 if made.rollout is None else made.rollout.fields
     start, steps, truth = _first_time(made), truth.shape[1] // fields, as_drawn(truth[:, ::fields], made)
@@ -276,7 +294,6 @@ def _filmed(page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made
     times = [f"t = {start + index}" for index in range(steps)]
     beyond = made.rollout.horizon if made.rollout is not None else steps
     later = f" Frames from t = {start + beyond} on lie beyond the horizon of training." if beyond < steps else ""
-    name = next(iter(scene_of(made).targets), "fields")
     one_field = f", the first of its {fields} fields" if fields > 1 else ""
     page.film(
         make_film(truth[0].numpy(), predictions, times, name),
@@ -284,7 +301,7 @@ def _filmed(page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made
     )
     page.figure(
         rollouts.frames(truth[0].numpy(), predictions, start, name),
-        "The same sample at a few times. The errors of each model have a scale of their own.",
+        f"The same sample at a few times. {ONE_SCALE}",
     )
 
 

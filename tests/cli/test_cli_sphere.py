@@ -54,8 +54,9 @@ def test_a_study(hofno: Hofno, weather: Path, folder: Path) -> None:
     (run,) = json.loads((folder / "study" / "results.json").read_text())["runs"]
     assert {f"rel_l2_field_{field}" for field in (1, 2, 3)} <= set(run["metrics"])
     assert list(run["rollout"]["spectra"]) == ["degrees"]
+    assert "rmse_field_3: eastward" in hofno("evaluate", next((folder / "study" / "runs").iterdir())).stdout
     page = (folder / "study" / "report.md").read_text()
-    for words in ("the first of its 3 fields", "| field 3", "degrees of spherical harmonics", "height"):
+    for words in ("the first of its 3 fields", "| eastward wind (m/s) |", "degrees of spherical harmonics", "height"):
         assert words in page, words
     (found,) = (folder / "study" / "runs").iterdir()
     again = hofno("evaluate", found, "--set", "data.rows=10", "--set", "data.columns=20")

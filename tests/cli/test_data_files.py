@@ -221,6 +221,15 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
     assert "the first of its 2 fields" in (arrays / "study" / "report.md").read_text()
     told = hofno("generate", "own.toml")
     assert "target field 1" in told.stdout, told.output
+    (arrays / "named.toml").write_text('targets = ["head (m)", "flux (m/s)"]\n' + (arrays / "own.toml").read_text())
+    told = hofno("generate", "named.toml")
+    assert "target field 1: flux (m/s)" in told.stdout, told.output
+    assert "head (m), flux (m/s)" in hofno("show", "named.toml").stdout
+    assert hofno("run", "named.toml", "--out", "study").exit_code == 0, "names change no run"
+    page = (arrays / "study" / "report.md").read_text()
+    assert "| rel. L2 of one field | head | flux |" in page
+    assert "| root mean square error | head (m) | flux (m/s) |" in page
+    assert "| mean of the training targets |" in page
     found = generate("trajectories", frames="several.npy", several=True, history=2, horizon=3)
     assert (found.in_channels, found.out_channels) == (4, 2)
     assert torch.allclose(found.test.y[:, 1::2], 100 + found.test.y[:, ::2].square(), rtol=1e-5)

@@ -20,7 +20,7 @@ from hofno.problems.airfoil_mesh import c_grid
 from hofno.problems.registry import PROBLEMS, problem
 from hofno.report import figures
 from hofno.report.planes import Cloud, Raster, Sheet
-from hofno.report.scenes import Scene, scene_of
+from hofno.report.scenes import Coefficient, Scene, scene_of
 from hofno.report.walls import along_wall
 
 MESH = Scene(targets=("speed",), nodes=(0, 1), lengths="mm")
@@ -278,6 +278,26 @@ class TestWall:
         np.testing.assert_allclose(prediction.get_ydata(), 2 * drawn[:, 1])
         assert sonic.get_ydata()[0] == 1.0
         assert (figure.axes[0].get_xlabel(), figure.axes[0].get_ylabel()) == ("x (chords)", "Mach")
+
+    def test_sides_are_named_and_coefficients_grow_downwards(self) -> None:
+        nodes = c_grid(torch.zeros(1, 8), 10, 24, 10)[0].numpy()
+        pressure = 1 - np.sign(nodes[1:]) * np.sin(np.pi * nodes[:1].clip(0, 1))  # low above the foil, high below
+        scene = Scene(
+            targets=("Mach", "p"),
+            nodes=(0, 1),
+            wall="foil",
+            coefficients={1: Coefficient("cp", 1.0, 0.5, downwards=True)},
+        )
+        y = np.concatenate((2 - pressure, pressure))
+        mach, coefficient = along_wall(nodes, y, {"FNO": 1.1 * y}, scene).axes
+        np.testing.assert_allclose(coefficient.lines[0].get_ydata(), (1 - np.asarray(mach.lines[0].get_ydata())) / 0.5)
+        assert (coefficient.get_ylabel(), coefficient.get_title()) == ("cp", "Cp along the foil")
+        assert (mach.yaxis_inverted(), coefficient.yaxis_inverted()) == (False, True)
+        for axis in (mach, coefficient):
+            upper, lower = axis.texts
+            assert (upper.get_text(), lower.get_text()) == ("upper side", "lower side")
+            assert (upper.get_va(), lower.get_va()) == ("bottom", "top"), "the upper side is drawn above the other"
+        assert mach.texts[0].xy[1] > 1.5 > mach.texts[1].xy[1]  # pyright: ignore[reportAttributeAccessIssue]
 
     def test_it_needs_a_mesh(self) -> None:
         with pytest.raises(HofnoError, match="nodes among the inputs"):

@@ -53,14 +53,18 @@ class TestFilm:
             expected = colormaps["viridis"]((TRUTH[index] - low) / (high - low))[..., :3]
             np.testing.assert_allclose(shown, expected, atol=1 / 254)
 
-    def test_errors_have_limits_of_their_own_and_a_runaway_does_not_set_them(self) -> None:
+    def test_errors_of_all_models_have_one_scale_and_a_runaway_does_not_set_it(self) -> None:
         far = TRUTH.copy()
         far[-1] = np.nan
-        film = make_film(TRUTH, {"A": TRUTH + 0.1, "B": far + 1e9}, LABELS)
-        assert film.errors["B"].high == -film.errors["B"].low == pytest.approx(TRUTH.max() - TRUTH.min())
-        assert film.errors["A"].high == pytest.approx(0.1), "a good model beside a bad one"
-        assert "scales of their own: A from -0.100 to 0.100; B from -" in film.limits
-        assert make_film(TRUTH, {"A": TRUTH}, LABELS).errors["A"].high > 0
+        scales = [strip.scale for strip in make_film(TRUTH, {"A": TRUTH + 0.1, "B": far + 1e9}, LABELS).strips]
+        assert scales[2] == scales[4]
+        assert scales[2].high == -scales[2].low == pytest.approx(TRUTH.max() - TRUTH.min())
+        film = make_film(TRUTH, {"A": TRUTH + 0.1, "B": TRUTH - 0.2}, LABELS)
+        assert "Errors of all models from -0.200 to 0.200." in film.limits
+        alone = make_film(TRUTH, {"A": TRUTH}, LABELS).errors
+        assert alone is not None
+        assert alone.high > 0
+        assert make_film(TRUTH, {}, LABELS).errors is None
         flat = make_film(np.zeros_like(TRUTH), {"A": TRUTH * 0}, LABELS).fields
         assert (flat.low, flat.high) == (0.0, 1.0)
 
@@ -223,9 +227,9 @@ class TestFigures:
         assert len(axes) == 5 * 5
         assert axes[0].get_title() == "t = 3"
         assert axes[-1].get_title() == "rel. L2 1.00"
-        assert [bar.get_ylabel() for bar in bars] == ["vorticity", "vorticity", "error", "vorticity", "error"]
+        assert [bar.get_ylabel() for bar in bars] == ["vorticity", *(2 * ["vorticity", "prediction − truth"])]
         assert bars[0].get_ylim() == bars[3].get_ylim() == pytest.approx((TRUTH.min(), TRUTH.max()))
-        assert bars[2].get_ylim()[1] < bars[4].get_ylim()[1] / 50, "small errors are seen beside large ones"
+        assert bars[2].get_ylim() == bars[4].get_ylim(), "one scale for all models"
         assert axes[10].images[0].get_clim() == pytest.approx(bars[2].get_ylim())
         with pytest.raises(ShapeError, match=r"\(t, h, w\)"):
             rollouts.frames(TRUTH[0], {"A": TRUTH[0]}, start=3)

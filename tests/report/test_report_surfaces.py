@@ -11,6 +11,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from hofno.problems.lumpy_torus import lumpy_torus
+from hofno.problems.quantities import Quantities
 from hofno.problems.registry import problem
 from hofno.report import figures
 from hofno.report.planes import BAD, mapped
@@ -99,8 +100,8 @@ def test_a_sample() -> None:
     figure = figures.fields(x, y, {"HO-NORM order 2": 1.1 * y, "NORM": 0.5 * y}, scene=scene)
     titles = [axis.get_title(loc="center") for axis in figure.axes if axis.get_title(loc="center")]
     assert titles == [
-        "input 1",
-        "input 2",
+        "input: f1",
+        "input: f2",
         "truth",
         "HO-NORM order 2",
         "NORM",
@@ -114,6 +115,6 @@ def test_a_sample() -> None:
 
 def test_own_surfaces_are_drawn_by_their_geometry() -> None:
     class Own:
-        name, channels, grid_geometry = "arrays", (1, 1), square(5)
+        name, channels, grid_geometry, quantities = "arrays", (1, 1), square(5), Quantities()
 
     assert scene_of(Own()) == Scene(surface=square(5))  # pyright: ignore[reportArgumentType]

@@ -139,6 +139,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],
+        *_quantities(spec),
         [
             "samples",
             f"{made.train} training, {made.valid or 'no'} validation, {made.test} test"
@@ -182,6 +183,14 @@ def _training(spec: Spec, batches: int, steps: int, items: int) -> str:
     if size <= items:
         return told
     return f"{told}; batch_size={size} is more than the {items} there are, so that each step takes all of them"
+
+
+def _quantities(spec: Spec) -> list[list[str]]:
+    """What the channels are called, where it is known."""
+    from hofno.data.names import quantities_of
+
+    found = quantities_of(spec)
+    return [[key, ", ".join(map(str, part))] for key, part in vars(found).items() if part]
 
 
 def _files(made: Problem, spec: Spec) -> list[list[str]]:

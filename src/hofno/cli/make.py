@@ -28,6 +28,7 @@ def generate(
     """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data)."""
     from hofno import stages
     from hofno.data.moments import moments, moments_of_frames
+    from hofno.data.names import quantities_of
     from hofno.data.ondisk import channels_of, pieces_of
     from hofno.data.store import data_folder, store_folder
     from hofno.problems.registry import problem
@@ -41,11 +42,13 @@ def generate(
     stored = made.sources or (not force and made.is_kept(folder))
     _check_store(read, again=force)
     data = stages.make_data(read, progress_on(choose_show(True)), again=force)
-    rows = []
+    rows, known = [], quantities_of(read)
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
         if len(parts.x) == 0:
             continue
+        called = {"input": known.inputs, "target": known.targets}
+        called |= {} if data.rollout is None else {"fixed field": known.inputs, "input": known.targets}
         given = [("input", parts.x)]
         if data.rollout is not None and data.rollout.fixed:
             count, whole = data.rollout.fixed, parts.x.shape[1]
@@ -61,6 +64,7 @@ def generate(
                 name_of = f"{kind} frames" if fields == 1 else f"{kind} field {{}}"
             for channel, (mean, square) in enumerate(zip(means.flatten(), squares.flatten(), strict=True)):
                 label = name_of.format(channel)
+                label += f": {called[kind][channel]}" if channel < len(called.get(kind, ())) else ""
                 std = (square / max(1, count - 1)).sqrt()
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
@@ -226,6 +230,8 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
     record, _ = stages.evaluate_run(read, data, path, surrogate)
     for name, value in record["metrics"].items():
         typer.echo(f"test {name}: {value:.6g}")
+    if mean := record.get("mean_target"):
+        typer.echo(f"predicting the mean of the training targets: rel_l2 {mean['rel_l2']:.6g}")
     typer.echo(f"saved in {path}")
 
 

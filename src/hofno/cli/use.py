@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from hofno.errors import CheckpointError, SpecError
 from hofno.storage.runs import instead_of_a_run, runs_of_study
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hofno.problems.quantities import Quantity
     from hofno.spec import Spec
 
 WORST = 5
@@ -55,6 +58,7 @@ def evaluate(
     from hofno import stages
     from hofno.cli.expect import beside_the_bound, outcome_rows, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
+    from hofno.data.names import quantities_of
     from hofno.data.stamps import changed_files
     from hofno.saved import load
     from hofno.show import choose_show, progress_on
@@ -81,6 +85,7 @@ def evaluate(
     stages.check_channels(changed, surrogate)
     stages.predict_as(changed, surrogate)
     data = stages.make_test_data(changed, progress_on(choose_show(True)))
+    record: dict[str, Any] = {}
     if changed.run_hash == spec.run_hash:
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
         means, bound, note = record["metrics"], record.get("bound"), f"written to {run / 'evaluation.json'}"
@@ -91,21 +96,26 @@ def evaluate(
         found = stages.measure(changed, data, surrogate)
         other = "data" if changed.data_hash != spec.data_hash else "predictions"
         scores, means, bound = found.scores, found.metrics, found.bound
-        outcomes = {name: one.record() for name, one in found.outcomes.items()}
+        outcomes = found.curves.get("outcomes", {})
         note = f"other {other} than the run's own: nothing is written"
         note += _more_of_files(changed) if other == "data" and not same_set else ""
     rows = []
     of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
+    of_fields |= {f"rmse_field_{i}": column.sqrt() for i, column in enumerate(scores.field_mse.unbind(1), 1)}
+    called = names_of_errors(quantities_of(spec).targets)
     for name, mean in means.items():
         values = of_fields.get(name, getattr(scores, name, None))
         spread = ["-", "-"]
         if values is not None:
             spread = [f"{statistics.median(values.tolist()):.6g}", f"{float(values.max()):.6g}"]
-        rows.append([name, f"{mean:.6g}", *spread])
-    print_table(f"{run}: {len(data.test)} test samples", ["metric", "mean", "median", "worst"], rows)
+        rows.append([f"{name}: {called[name]}" if name in called else name, f"{mean:.6g}", *spread])
+    of_each = f" of {data.test.together} fields each" * (data.test.together > 1)
+    print_table(f"{run}: {len(scores.rel_l2)} test samples{of_each}", ["metric", "mean", "median", "worst"], rows)
     order = scores.rel_l2.argsort(descending=True)[:WORST].tolist()
     worst = ", ".join(f"{index} ({float(scores.rel_l2[index]):.4g})" for index in order)
     typer.echo(f"worst samples by rel_l2: {worst}")
+    if mean := record.get("mean_target"):
+        typer.echo(f"predicting the mean of the training targets: rel_l2 {mean['rel_l2']:.4g}")
     for line in what_was_kept(bound or {}, beside_the_bound(surrogate, data.test)):
         typer.echo(line)
     if outcomes:
@@ -113,6 +123,12 @@ def evaluate(
     if surrogate.experience is None:
         typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)
+
+
+def names_of_errors(targets: Sequence[Quantity]) -> dict[str, str]:
+    """What the errors of single fields are of, where their names are known; those with a unit have it too."""
+    several = {f"rel_l2_field_{i}": target.name for i, target in enumerate(targets, 1)}
+    return several | {f"rmse_field_{i}": str(target) for i, target in enumerate(targets, 1)}
 
 
 def _more_of_files(spec: Spec) -> str:

@@ -1,7 +1,8 @@
 """Metrics and scores."""
 
+from hofno.evaluation.mean import errors_of_mean
 from hofno.evaluation.outcomes import outcomes_of
 from hofno.evaluation.rollout import RolloutScores, score_rollout
 from hofno.evaluation.score import Scores, evaluate, score
 
-__all__ = ["RolloutScores", "Scores", "evaluate", "outcomes_of", "score", "score_rollout"]
+__all__ = ["RolloutScores", "Scores", "errors_of_mean", "evaluate", "outcomes_of", "score", "score_rollout"]

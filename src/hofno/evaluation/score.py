@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any, Protocol
 
 import torch
@@ -48,6 +49,7 @@ class Scores:
     size: Tensor  # (n,)
     by_field: Tensor  # (n, fields): rel_l2 of each alone, over all frames of a rollout
     field_size: Tensor  # (n, fields)
+    field_mse: Tensor  # (n, fields)
 
     def means(self) -> dict[str, float]:
         return {
@@ -57,6 +59,16 @@ class Scores:
             **field_metrics(self.by_field),
         }
 
+    def in_units(self) -> dict[str, float]:
+        """Root mean square error of each field over samples and points; of one field it is the root of its `mse`."""
+        several = self.field_mse.shape[1] > 1
+        return {f"rmse_field_{i}": float(e) for i, e in enumerate(self.field_mse.mean(0).sqrt(), 1) if several}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Scores]) -> Scores:
+        """Of all samples, one part after the other."""
+        return cls(*(torch.cat([getattr(part, item.name) for part in parts]) for item in dataclass_fields(cls)))
+
 
 def field_metrics(by_field: Tensor) -> dict[str, float]:
     """Mean errors of each field, (n, fields), as they stand beside `rel_l2`; none where there is one field."""
@@ -64,11 +76,41 @@ def field_metrics(by_field: Tensor) -> dict[str, float]:
     return {f"rel_l2_field_{i}": float(error) for i, error in enumerate(by_field.mean(0), 1) if several}
 
 
-def errors_by_field(prediction: Tensor, target: Tensor, fields: int) -> tuple[Tensor, Tensor]:
-    """Relative L2 error and norm of each field of (n, t fields, *grid) alone, over all frames, (n, fields) each."""
+def errors_by_field(prediction: Tensor, target: Tensor, fields: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Relative L2 error, norm and mean squared error of each field of (n, t fields, *grid) alone, over all frames.
+
+    (n, fields) each.
+    """
     p, y = (part.unflatten(1, (-1, fields)).transpose(1, 2).flatten(0, 1) for part in (prediction, target))
     size = y.flatten(1).double().norm(dim=1)
-    return known(rel_l2(p, y)).view(-1, fields), size.view(-1, fields)
+    relative, square = known(rel_l2(p, y)), mse(p, y)
+    return relative.view(-1, fields), size.view(-1, fields), square.view(-1, fields)
+
+
+def in_blocks(prediction: Tensor, part: Split) -> tuple[Tensor, Tensor]:
+    """Predictions and targets of some samples with those that belong together as frames of one, (n, t c, *grid)."""
+    if part.together == 1:
+        return prediction, part.y
+    p, y = (values.unflatten(0, (-1, part.together)).flatten(1, 2) for values in (prediction, part.y))
+    return p, y
+
+
+def errors_of(prediction: Tensor, part: Split, fields: int, std: Tensor | float = 1.0) -> Scores:
+    """Errors of predictions (n, t fields, *grid) of some samples, in whole blocks where samples belong together.
+
+    `std` is the unit of `mse_standardised`, broadcast against a sample.
+    """
+    p, y = in_blocks(prediction, part)
+    standardised = mse(prediction / std, part.y / std).view(-1, part.together).mean(1)
+    relative, size, square = known(rel_l2(p, y)), y.flatten(1).double().norm(dim=1), mse(p, y)
+    by_field, field_size, field_square = relative[:, None], size[:, None], square[:, None]
+    if fields > 1:
+        by_field, field_size, field_square = errors_by_field(p, y, fields)
+    if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
+        share = part.mask.double().mean(1)
+        square, standardised, field_square = square / share, standardised / share, field_square / share[:, None]
+    squares = known_square(square), known(standardised)
+    return Scores(relative, *squares, size, by_field, field_size, known_square(field_square))
 
 
 def score(
@@ -128,7 +170,7 @@ def measure(
     fields = surrogate.targets.mean.shape[0]
     steps = None if surrogate.rollout is None else split.parts.y.shape[1] // fields
     split.refuse_broken_blocks()
-    rows: list[tuple[Tensor, ...]] = []
+    found: list[Scores] = []
     for part in split.batches(-(-batch_size // split.together) * split.together):
         y = part.y
         given, places = (part.x, batch_size), {"coords": part.coords, "mask": part.mask}
@@ -147,20 +189,10 @@ def measure(
             outcomes.add(part, p)
         std = surrogate.targets.shaped(y.ndim - 2)[1].cpu()
         std = std if steps is None else std.repeat(steps, *(1,) * (std.ndim - 1))
-        frames = p, y
-        if split.together > 1:
-            p, y = (part.unflatten(0, (-1, split.together)) for part in frames)
-            frames = p.flatten(1, 2), y.flatten(1, 2)
         if scales is not None:
-            scales.add(*frames)
-        errors = rel_l2(p, y), mse(p, y), mse(p / std, y / std)
-        if part.mask is not None:  # both are 0 where no point is; means are over the points that are there
-            share = part.mask.double().mean(1)
-            errors = errors[0], errors[1] / share, errors[2] / share
-        size = y.flatten(1).double().norm(dim=1)
-        row = (known(errors[0]), known_square(errors[1]), known(errors[2]), size)
-        rows.append((*row, *(errors_by_field(*frames, fields) if fields > 1 else (row[0][:, None], size[:, None]))))
-    return Scores(*(torch.cat(column) for column in zip(*rows, strict=True)))
+            scales.add(*in_blocks(p, part))
+        found.append(errors_of(p, part, fields, std))
+    return Scores.joined(found)
 
 
 def kept_bound(

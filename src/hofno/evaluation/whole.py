@@ -22,9 +22,15 @@ class Measured:
 
     scores: Scores
     metrics: dict[str, float]
-    curves: dict[str, Any]  # errors by frame and spectra, as plain values
+    curves: dict[str, Any]  # errors by frame, spectra and outcomes, as plain values
     bound: dict[str, Any]  # see `kept_bound`
     outcomes: dict[str, Found]
+
+    def per_sample(self) -> dict[str, Any]:
+        """What is kept of every sample, as plain values."""
+        errors = {"rel_l2": self.scores.rel_l2.tolist(), "mse": self.scores.mse.tolist()}
+        outcomes = {name: found.per_sample() for name, found in self.outcomes.items()}
+        return errors | ({"outcomes": outcomes} if outcomes else {})
 
 
 def measure_test(
@@ -41,7 +47,7 @@ def measure_test(
     rolled = None if data.rollout is None else Rolled(surrogate, data.later, vorticity=vorticity)
     asked = Outcomes(outcomes or {})
     scores = score(surrogate, data.test, scales=scales, spreads=spreads, rolled=rolled, outcomes=asked)
-    metrics, curves = scores.means(), {}
+    metrics, curves = scores.means() | scores.in_units(), {}
     if scales is not None:
         metrics, curves = metrics | band_metrics(scales.bands()), {"spectra": plain_spectra(scales.spectra())}
     if surrogate.symmetry is not None:
@@ -49,5 +55,6 @@ def measure_test(
     if rolled is not None:
         found = rolled.scores()
         metrics, curves = {**metrics, **found.metrics()}, {"rollout": found.record()}
-    bound = kept_bound(surrogate, scores, spreads)
-    return Measured(scores, metrics, curves, bound, beside_validation(surrogate, data, asked))
+    if known := beside_validation(surrogate, data, asked):
+        curves["outcomes"] = {name: one.record() for name, one in known.items()}
+    return Measured(scores, metrics, curves, kept_bound(surrogate, scores, spreads), known)

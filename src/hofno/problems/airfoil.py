@@ -30,6 +30,7 @@ from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
 from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
 from hofno.problems.outcomes import Outcome, force_on_wall, largest
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
@@ -178,6 +179,12 @@ class Airfoil(KeepsSamples):
     @property
     def channels(self) -> tuple[int, int]:
         return len(self.conditions) + 2, 2 if self.pressure else 1
+
+    @property
+    def quantities(self) -> Quantities:
+        streams = called("Mach number far away", "angle of attack (°)")
+        inputs = (*(streams[which] for which in self.conditions), *called("x (chords)", "y (chords)"))
+        return Quantities(inputs, called("Mach number", "pressure (p∞)")[: self.channels[1]])
 
     @property
     def symmetry(self) -> Symmetry:

@@ -17,6 +17,7 @@ from pydantic import ConfigDict, Field, model_validator
 from hofno.checked import Checked
 from hofno.geometry import Geometry, Mesh
 from hofno.problems.outcomes import Outcome
+from hofno.problems.quantities import Quantities
 from hofno.problems.symmetry import Symmetry
 
 SEEDS = 2**32
@@ -115,6 +116,11 @@ class Problem(Checked):
     def channels(self) -> tuple[int, int]:
         """Input and target channels of a sample."""
         raise NotImplementedError
+
+    @property
+    def quantities(self) -> Quantities:
+        """What the channels are called and measured in, for tables and figures; nothing where it is not known."""
+        return Quantities()
 
     @property
     def mesh_coordinates(self) -> int:

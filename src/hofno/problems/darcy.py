@@ -30,6 +30,7 @@ from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.matfile import read_mat, shape_in_mat
 from hofno.problems.outcomes import Outcome, mean
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Symmetry, square
 from hofno.solvers.darcy import Scheme, bytes_per_field, solve_darcy
 
@@ -120,6 +121,10 @@ class Darcy(Published):
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return {"mean of the solution": mean()}
+
+    @property
+    def quantities(self) -> Quantities:
+        return Quantities(called("coefficient a"), called("solution u"))
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * 2 * self.resolution**2

@@ -34,6 +34,7 @@ from hofno.problems.base import SEEDS, Arrays, Progress, Published, ignore_progr
 from hofno.problems.dsfmt import julia_normals
 from hofno.problems.npyfile import open_npy
 from hofno.problems.outcomes import Outcome, largest
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.problems.unit_cell import CellMesh, unit_cell, with_void
 from hofno.solvers.elasticity import Linear, PlaneStress, RivlinSaunders, von_mises
@@ -158,6 +159,10 @@ class Elasticity(Published):
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return {"largest stress": largest()}
+
+    @property
+    def quantities(self) -> Quantities:
+        return Quantities(targets=called("von Mises stress"))
 
     def memory_bytes(self) -> int:
         """Bytes the finished data take."""

@@ -29,6 +29,7 @@ from hofno.geometry import Grid
 from hofno.problems.base import Progress, Published, Trajectories
 from hofno.problems.flows import Flow, Simulated
 from hofno.problems.groups import too_little_memory
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Symmetry, driven_flow
 from hofno.problems.trajectories import published_test, split_frames, usual_valid
 from hofno.problems.vorticity_checks import ResolutionWatch
@@ -235,6 +236,10 @@ class NavierStokes(Simulated, Published):
         """The trajectories this problem is made of, validation included."""
         shared = self.model_dump(include=set(NavierStokesFlow.model_fields) - {"samples"})
         return NavierStokesFlow(samples=self.samples + self.valid, **shared)
+
+    @property
+    def quantities(self) -> Quantities:
+        return Quantities(targets=called("vorticity"))
 
     @property
     def grid_geometry(self) -> Grid:

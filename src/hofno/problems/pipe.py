@@ -30,6 +30,7 @@ from hofno.problems.base import Arrays, Progress, Published
 from hofno.problems.groups import groups_in_memory, solve_in_groups, too_little_memory
 from hofno.problems.npyfile import open_npy
 from hofno.problems.outcomes import Outcome, largest
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.pipe_flow import Centreline, Flow, PipeFlow
 
@@ -139,6 +140,10 @@ class Pipe(Published):
     @property
     def outcomes(self) -> dict[str, Outcome]:
         return {"largest velocity": largest()}
+
+    @property
+    def quantities(self) -> Quantities:
+        return Quantities(called("x (widths)", "y (widths)"), called("horizontal velocity"))
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * 3 * self.resolution**2

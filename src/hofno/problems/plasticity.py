@@ -30,6 +30,7 @@ from hofno.problems.dies import KNOTS, SPEED, draw_die, tip_curvature
 from hofno.problems.kept_samples import Begun, KeepsSamples, KeptSamples, Sample
 from hofno.problems.outcomes import Outcome
 from hofno.problems.pressed import COLUMNS, FRAMES, HEIGHT, ORIGIN, ROOM, ROWS, WIDTH, Account, Pressed
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers.die import Die
 from hofno.solvers.memory import free_bytes, gibibytes
@@ -160,6 +161,11 @@ class Plasticity(KeepsSamples):
     @property
     def channels(self) -> tuple[int, int]:
         return (1 if self.form == "volume" else 2), 4
+
+    @property
+    def quantities(self) -> Quantities:
+        given = called("die height (mm)", f"time ({(FRAMES - 1) * INTERVAL:g} ms)")[: self.channels[0]]
+        return Quantities(given, called("x (mm)", "y (mm)", "u_x (mm)", "u_y (mm)"))
 
     @property
     def together(self) -> int:

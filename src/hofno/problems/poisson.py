@@ -26,6 +26,7 @@ from torch import Tensor
 
 from hofno.geometry import Coordinates, Grid, axis_coordinates
 from hofno.problems.base import Arrays, Problem, Progress
+from hofno.problems.quantities import Quantities, called
 from hofno.solvers.memory import empty_array
 
 CARD = """\
@@ -96,6 +97,11 @@ class Poisson(Problem):
     @property
     def channels(self) -> tuple[int, int]:
         return self.degree, 1
+
+    @property
+    def quantities(self) -> Quantities:
+        given = called(*(f"u{index + 1}" for index in range(self.degree)))
+        return Quantities(given, called("solution v"))
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * (self.degree + 1) * self.resolution**2

@@ -23,6 +23,7 @@ from hofno.problems.base import SEEDS, Progress, Trajectories
 from hofno.problems.flows import Flow, Simulated
 from hofno.problems.groups import too_little_memory
 from hofno.problems.planet import ground, source_of_height, streamfunctions
+from hofno.problems.quantities import Quantities, called
 from hofno.problems.trajectories import split_frames
 from hofno.solvers.memory import free_bytes, gibibytes
 from hofno.solvers.shallow_water import HOUR, ShallowWaterSolver, tables_bytes
@@ -214,6 +215,10 @@ class ShallowWater(Weather, Simulated):
     @property
     def grid_geometry(self) -> Sphere:
         return Sphere(shape=(self.rows, self.columns), nodes="equiangular")
+
+    @property
+    def quantities(self) -> Quantities:
+        return Quantities(targets=called("height (m)", "southward wind (m/s)", "eastward wind (m/s)"))
 
     @property
     def fields(self) -> int:

@@ -23,6 +23,7 @@ from torch import Tensor
 from hofno.geometry import Surface
 from hofno.problems.base import Arrays, Problem, Progress
 from hofno.problems.lumpy_torus import lumpy_torus
+from hofno.problems.quantities import Quantities, called
 from hofno.solvers.memory import empty_array
 from hofno.solvers.surface_elliptic import SurfaceElliptic
 
@@ -87,6 +88,11 @@ class SurfacePoisson(Problem):
     @property
     def channels(self) -> tuple[int, int]:
         return self.degree, 1
+
+    @property
+    def quantities(self) -> Quantities:
+        given = called(*(f"f{index + 1}" for index in range(self.degree)))
+        return Quantities(given, called("solution u"))
 
     def memory_bytes(self) -> int:
         return 4 * (self.train + self.valid + self.test) * (self.degree + 1) * 2 * self.resolution**2

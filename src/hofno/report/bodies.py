@@ -2,8 +2,9 @@
 
     colour = |u|, how far a node has moved;     error = |û - u| at the true nodes
 
-Truth and predictions share their colours, and so do all frames; the errors of each model have a scale of their own.
-Predictions are drawn on the nodes that were predicted: a body in the wrong place is seen in the wrong place.
+Truth and predictions share their colours, and so do all frames; the errors of all models share theirs. Predictions are
+drawn on the nodes that were predicted, with the outline of the true body: one in the wrong place is seen there. Lines
+are those of the mesh, or as many as can be told apart.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from hofno.errors import ShapeError
 from hofno.report.digits import number
-from hofno.report.drawing import GREY, WIDTH, expect_some, series_styles, styled
+from hofno.report.drawing import GREY, INK, WIDTH, expect_some, series_styles, styled
 from hofno.report.film import FIELD_COLOURS, Film, Scale, Strip, png
 from hofno.report.planes import Limits, Sheet, Window, error_reach, mapped, row_bar
 from hofno.report.scenes import Motion
@@ -31,6 +32,11 @@ ERROR_COLOURS = "magma_r"
 COLUMNS, LABEL_WIDTH = 3, 11
 FRAME_PIXELS = 420
 """Width of a frame of a film."""
+
+BESIDE, BELOW = 30, 28
+"""Of them, and of its height, what the numbers on the axes take."""
+
+MESH_COLOUR = "#8a94a080"
 
 ROOM_ABOVE = 0.3
 """How much of the tool is seen above the body, of the height of the body."""
@@ -86,9 +92,15 @@ class Pressing:
         off = self.guesses[label].moved - self.truth.moved
         return np.hypot(off[:, 0], off[:, 1])
 
-    def error_limits(self, label: str) -> Limits:
-        """Most errors of a model; a prediction that runs away does not set the scale."""
-        return 0.0, error_reach(self.error(label), self.limits[1])
+    @cached_property
+    def error_limits(self) -> Limits:
+        """Most errors of all models; a prediction that runs away does not set the scale."""
+        return 0.0, error_reach([self.error(label) for label in self.guesses], self.limits[1])
+
+    @cached_property
+    def lines(self) -> tuple[int, int]:
+        """Every how many lines of the mesh one is drawn, the same in all frames."""
+        return Sheet(self.truth.nodes[0], self.window).steps
 
     def label(self, frame: int) -> str:
         return f"t = {frame * self.motion.interval:.3g} {self.motion.units[1]}"
@@ -98,8 +110,16 @@ class Pressing:
         x, y = self.tool
         y = y - self.motion.speed * self.motion.interval * frame
         axis.fill_between(x, y, np.maximum(y, self.window[3]), color="#d5dae0", linewidth=0)
-        Sheet(body.nodes[frame], self.window).paint(axis, values[frame], colours, limits)
+        sheet = Sheet(body.nodes[frame], self.window)
+        sheet.paint(axis, values[frame], colours, limits)
+        sheet.mesh(axis, self.lines, MESH_COLOUR)
+        if body is not self.truth:
+            axis.plot(*_outline(self.truth.nodes[frame]), color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
         axis.plot(x, y, color=GREY, linewidth=1.4)
+        axis.grid(visible=False)
+        axis.tick_params(labelsize=7.5, length=2, pad=2)
+        axis.locator_params(axis="x", nbins=6)
+        axis.locator_params(axis="y", nbins=4)
 
 
 def pressing(x: Any, y: Any, predictions: Mapping[str, Any], motion: Motion) -> Pressing:
@@ -119,6 +139,12 @@ def pressing(x: Any, y: Any, predictions: Mapping[str, Any], motion: Motion) -> 
     width = np.array([[np.ptp(places)], [0.0]])
     tool = np.concatenate((tool[:, :1] - width, tool, tool[:, -1:] + width), 1)
     return Pressing(body, {label: Body.of(guess, motion) for label, guess in guesses.items()}, tool, motion)
+
+
+def _outline(nodes: np.ndarray) -> np.ndarray:
+    """The border of a mesh (2, I, J), once round."""
+    sides = nodes[:, :, 0], nodes[:, -1], nodes[:, ::-1, -1], nodes[:, 0, ::-1]
+    return np.concatenate(sides, 1)
 
 
 def _in_time(values: Any) -> np.ndarray:
@@ -150,12 +176,14 @@ def body_frames(seen: Pressing) -> Figure:
         for index, (label, guess) in enumerate(seen.guesses.items()):
             seen.draw(space[1 + 2 * index, column], guess, guess.distance, frame, FIELD_COLOURS, seen.limits)
             below, error = space[2 + 2 * index, column], seen.error(label)
-            seen.draw(below, seen.truth, error, frame, ERROR_COLOURS, seen.error_limits(label))
+            seen.draw(below, seen.truth, error, frame, ERROR_COLOURS, seen.error_limits)
             below.set_title(f"rms {number(float(np.sqrt(np.mean(error[frame] ** 2))))} {length}", fontsize=9)
-    for axis in space.flat:
-        axis.set(xticks=[], yticks=[])
-        axis.grid(visible=False)
-        axis.spines[:].set_visible(False)
+    for axis in space[:-1].flat:
+        axis.tick_params(labelbottom=False)
+    for axis in space[:, 1:].flat:
+        axis.tick_params(labelleft=False)
+    for axis in space[-1]:
+        axis.set_xlabel(f"x ({length})", fontsize=8.5, labelpad=1)
     space[0, 0].set_ylabel("truth")
     for index, label in enumerate(seen.guesses):
         colour = styles[label][0]
@@ -163,14 +191,14 @@ def body_frames(seen: Pressing) -> Figure:
         space[2 + 2 * index, 0].set_ylabel("error", color=colour)
     moved, wrong = f"|u| ({length})", f"|û − u| ({length})"
     row_bar(figure, list(space[0]), mapped(FIELD_COLOURS, seen.limits), moved)
-    for index, label in enumerate(seen.guesses):
+    for index in range(len(seen.guesses)):
         row_bar(figure, list(space[1 + 2 * index]), mapped(FIELD_COLOURS, seen.limits), moved)
-        row_bar(figure, list(space[2 + 2 * index]), mapped(ERROR_COLOURS, seen.error_limits(label)), wrong)
+        row_bar(figure, list(space[2 + 2 * index]), mapped(ERROR_COLOURS, seen.error_limits), wrong)
     times = ", ".join(seen.label(frame) for frame in chosen)
-    told = ", ".join(f"of {label} up to {number(seen.error_limits(label)[1])} {length}" for label in seen.guesses)
     figure.set_label(
         f"A body under a tool at {times}: truth, then prediction and error of {', '.join(seen.guesses)}. Colours: "
-        f"displacement |u| up to {number(seen.limits[1])} {length}; errors |û − u| {told}."
+        f"displacement |u| up to {number(seen.limits[1])} {length}; errors |û − u| up to "
+        f"{number(seen.error_limits[1])} {length}. Axes: x and y in {length}."
     )
     return figure
 
@@ -180,14 +208,19 @@ def _strip(seen: Pressing, body: Body, values: np.ndarray, colours: str, limits:
     """All frames of one panel side by side, without anything between them."""
     from matplotlib.figure import Figure
 
-    count, height = len(values), round(FRAME_PIXELS / seen.aspect)
+    count, height = len(values), frame_height(seen)
     figure = Figure(figsize=(count * FRAME_PIXELS / 100, height / 100), dpi=100)
+    left, bottom = BESIDE / FRAME_PIXELS, BELOW / height
     for frame in range(count):
-        axis = figure.add_axes((frame / count, 0, 1 / count, 1))
+        axis = figure.add_axes(((frame + left) / count, bottom, (0.985 - left) / count, 1 - bottom))
         seen.draw(axis, body, values, frame, colours, limits)
         axis.set(aspect="auto")
-        axis.set_axis_off()
     return figure
+
+
+def frame_height(seen: Pressing) -> int:
+    """Pixels of a frame of a film."""
+    return round((FRAME_PIXELS - BESIDE) / seen.aspect) + BELOW
 
 
 def body_film(seen: Pressing) -> Film:
@@ -199,9 +232,9 @@ def body_film(seen: Pressing) -> Film:
         return Strip(title, png(_strip(seen, body, values, scale.colours, (scale.low, scale.high))), scale)
 
     strips = [strip("Truth", seen.truth, seen.truth.distance, moved)]
+    wrong = Scale(f"error |û − u| in {unit}", ERROR_COLOURS, *seen.error_limits)
     for label, guess in seen.guesses.items():
-        wrong = Scale(f"error |û − u| in {unit}", ERROR_COLOURS, *seen.error_limits(label))
         strips.append(strip(label, guess, guess.distance, moved))
         strips.append(strip(f"Error of {label}", seen.truth, seen.error(label), wrong))
     labels = tuple(seen.label(frame) for frame in range(len(seen.truth.nodes)))
-    return Film(tuple(strips), labels, seen.aspect)
+    return Film(tuple(strips), labels, FRAME_PIXELS / frame_height(seen))

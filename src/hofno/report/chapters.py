@@ -9,9 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hofno.problems.quantities import Quantity
 from hofno.report import figures, published, rollouts, tables
 from hofno.report.digits import number, plus_minus
 from hofno.report.page import Page
+from hofno.report.quantities import MEAN, errors_of_fields, errors_of_mean, from_to
 from hofno.report.resolution import Records, curves_of, error_against_resolution, resolution_rows
 
 ALIKE = 1.05
@@ -27,8 +29,6 @@ FAR_OFF = 1.5
 """Relative errors from here on are not called about 1."""
 
 BANDS = {"rel_l2_low": "low |k|", "rel_l2_medium": "medium |k|", "rel_l2_high": "high |k|"}
-FIELD = "rel_l2_field_"
-WEIGHTS = "All other errors are over the fields as they are, so that large numbers weigh most."
 
 IN_BANDS = (
     "with |k| (on a sphere: degrees) up to 4, from 5 to 12, and above; a band in which the truth has next to nothing "
@@ -45,18 +45,20 @@ SAMPLES = {
 Errors = Sequence[tables.Statistic | None]
 
 
-def headline(page: Page, rows: Sequence[tables.Summary], own: str | None, valid: Errors = ()) -> None:
+def headline(
+    page: Page, rows: Sequence[tables.Summary], own: str | None, valid: Errors = (), of_mean: Sequence[float] = ()
+) -> None:
     """The spec's `own` run against those it is compared with; of a sweep, or without that run, the best of all.
 
     The best is that of the lowest validation error, of `valid` for each row, where these are known, else of test error.
+    `of_mean` are the errors of the mean of the training targets, one for each set of data.
     """
     whole = "Every error here" if len(rows) > 1 else "This error"
     more = " or more" if max(map(_error, rows)) >= FAR_OFF else ""
-    note = (
-        f" {whole} is about 1{more}: no better than predicting the mean."
-        if min(map(_error, rows)) >= NOTHING_LEARNT
-        else ""
-    )
+    note = f" Predicting the {MEAN}: {from_to(of_mean)}." if of_mean else ""
+    if min(map(_error, rows)) >= NOTHING_LEARNT * min(of_mean, default=1.0):
+        about = f" is about 1{more}:" if not of_mean else " is"
+        note += f" {whole}{about} no better than {'predicting the mean' if not of_mean else 'that'}."
     if own is None or len(rows) < 2 or rows[0].label != own:
         known = [found.mean for found in valid if found is not None]
         best, by = min(rows, key=_error), "this very error"
@@ -116,8 +118,13 @@ def _scatter(own: tables.Summary, other: tables.Summary) -> str:
     return f" The means over seeds are {apart:.1f} standard errors of their difference apart."
 
 
-def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary]) -> None:
-    """The test error of each model, drawn and in numbers, and what cannot be compared."""
+def errors(
+    page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary], targets: Sequence[Quantity] = ()
+) -> None:
+    """The test error of each model, drawn and in numbers, and what cannot be compared.
+
+    `targets` are what the target channels hold, as far as it is known.
+    """
     page.section("Test errors")
     several = any(len(row.seeds) > 1 for row in rows)
     seeds = " Large marks and lines: mean and standard deviation over seeds; small dots: the seeds." if several else ""
@@ -128,6 +135,10 @@ def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary
     header, cells = tables.comparison_rows(results)
     valid = [found and plus_minus(found.mean, found.std) for found in tables.validation_errors(results["runs"])]
     choice = ""
+    if known := errors_of_mean(results["runs"], "rel_l2"):
+        squares = errors_of_mean(results["runs"], "mse")
+        cells.append([MEAN, from_to(known), from_to(squares), *[""] * (len(header) - 3)])
+        valid.append(None)
     if len(rows) > 1 and any(valid):
         header = [header[0], "validation rel. L2", "test rel. L2", *header[2:]]
         cells = [[row[0], found or tables.MISSING, *row[1:]] for row, found in zip(cells, valid, strict=True)]
@@ -139,21 +150,17 @@ def errors(page: Page, results: Mapping[str, Any], rows: Sequence[tables.Summary
         "Parameters: complex weights are counted as two real numbers, or once. "
         f"Seconds are those of training one run{', means over runs measured alike' * several}."
     )
-    if (fields := _of_fields(rows)) and "rollout" not in rows[0].metrics:
-        cells = [[row.label, *(tables.metric_cell(row, key) for key in fields)] for row in rows]
-        page.table(["rel. L2 of one field", *fields.values()], cells)
-        page.text(f"Fields are the target channels, in their order. {WEIGHTS}")
+    if known:
+        page.text(
+            f"The {MEAN} is given for every test sample, whatever the input: what a model is better by, it has learnt "
+            "from the inputs."
+        )
+    errors_of_fields(page, results["runs"], rows, targets)
     if note := _different_devices(results):
         page.text(note)
     if diverged := results.get("diverged"):
         lines = [f"- {run['label']}, seed {run['seed']}: {run['reason']}" for run in diverged]
         page.text("\n".join(("Diverged, and left out:\n", *lines)))
-
-
-def _of_fields(rows: Sequence[tables.Summary]) -> dict[str, str]:
-    """Names of the errors of each field alone, by their metrics; none where there is one field."""
-    found = sorted(int(key.removeprefix(FIELD)) for key in (rows[0].metrics if rows else ()) if key.startswith(FIELD))
-    return {f"{FIELD}{place}": f"field {place}" for place in found}
 
 
 def _different_devices(results: Mapping[str, Any]) -> str:
@@ -175,7 +182,6 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         "one_step_mse": "one step, MSE",
         "rollout": "rollout, mean rel. L2 of a frame",
     } | BANDS
-    names |= (fields := _of_fields(rows))
     shown = {key: name for key, name in names.items() if key in rows[0].metrics}
     cells = [[row.label, *(tables.metric_cell(row, key) for key in shown)] for row in rows]
     page.table(["model", *shown.values()], cells)
@@ -183,8 +189,6 @@ def rollout_errors(page: Page, rows: Sequence[tables.Summary]) -> None:
         "One step: each frame from the true ones before it. The rel. L2 above is of all frames of a rollout together. "
         f"Bands are the parts of these frames {IN_BANDS}"
     )
-    if fields:
-        page.text(f"Fields: the rel. L2 of each alone, over all frames. {WEIGHTS}")
 
 
 def by_scale(page: Page, rows: Sequence[tables.Summary], records: Mapping[str, Any]) -> None:

@@ -1,11 +1,12 @@
 """One test sample, seen: inputs, truth, and per model the prediction ŷ and its error ŷ - y.
 
-Predictions share the colour limits of the truth. The errors of each model have limits of their own, symmetric about
-zero and as wide as the largest, which a colour bar tells: small errors are seen beside large ones. The title of an
-error says ‖ŷ - y‖ / ‖y‖ over the whole field. Fields of the plane are drawn where their values lie: on a grid, on the
-nodes of a mesh, at scattered points (`hofno.report.planes`), and those of a surface on it (`hofno.report.surfaces`).
-1-D fields are lines, a prediction over the truth and both whole; values at scattered points in space are dots, by the
-number of the point. Of 3-D fields the middle slice along the first axis is shown.
+Predictions share the colour limits of the truth. Errors share limits of their own, symmetric about zero and as wide as
+the largest of all models, at most as the truth: models are compared by eye. The title of an error says ‖ŷ - y‖ / ‖y‖
+over the whole field. Panels are called as their quantities are, where these are known. Fields of the plane are drawn
+where their values lie: on a grid, on the nodes of a mesh, at scattered points (`hofno.report.planes`), and those of a
+surface on it (`hofno.report.surfaces`). 1-D fields are lines, a prediction over the truth and both whole; values at
+scattered points in space are dots, by the number of the point. Of 3-D fields the middle slice along the first axis is
+shown.
 """
 
 from __future__ import annotations
@@ -88,9 +89,11 @@ def fields(
         opening.append(Panel("place", plane.title, np.empty(0)))
     for index in drawn:
         field, name = _visible(x_fields[index]), _named(scene.inputs, index)
-        opening.append(Panel("input", _name("input", index, len(drawn)), field, _range(field, shown), name=name))
+        title = _name("input", index, len(drawn), name)
+        opening.append(Panel("input", title, field, _range(field, shown), name=name))
     for index, field in enumerate(map(_visible, truth)):
-        title, name = _name("truth", index, len(truth)), _named(scene.targets, index)
+        name = _named(scene.targets, index)
+        title = _name("truth", index, len(truth), name)
         opening.append(Panel("truth", title, field, _range(field, shown), name=name))
     most = MOST_FRAMED if isinstance(plane, Skin) else MOST_COLUMNS
     if isinstance(plane, Sheet | Cloud):
@@ -123,17 +126,22 @@ def _model_panels(
     """Errors and predictions of every model, for one output channel."""
     styles = series_styles(list(guesses))
     true = truth[channel]
+    reach = max(_reach(_visible(guess[channel] - true), shown) for guess in guesses.values()) or 1.0
+    extent = float(np.ptp(_visible(true) if shown is None else _visible(true)[shown]))
+    if shown is not None and extent > 0:  # a prediction that runs away does not set the scale of colours
+        reach = min(reach, extent)
     errors, found = [], []
     for label, guess in guesses.items():
         error = guess[channel] - true
-        reach = _reach(_visible(error), shown) or 1.0
         size, colour = float(np.linalg.norm(true)), styles[label][0]
         relative = number(float(np.linalg.norm(error)) / size) if size > 0 else "undefined (truth is 0)"
         behind = _visible(true)
         seen = np.stack((behind, guess[channel])) if shown is None else behind  # all of a curve is seen
-        limits, title = _range(seen, shown), _name(label, channel, len(truth))
+        limits, title = _range(seen, shown), _name(label, channel, len(truth), named)
         found.append(Panel("prediction", title, _visible(guess[channel]), limits, colour, behind, named))
         title, named_error = f"error, rel. L2 {relative}", "prediction − truth" if named else ""
+        if named and len(truth) > 1:
+            title = f"error of {named}, rel. L2 {relative}"
         errors.append(Panel("error", title, _visible(error), (-reach, reach), colour, name=named_error))
     return errors, found
 
@@ -264,10 +272,12 @@ def _reach(error: np.ndarray, shown: np.ndarray | None) -> float:
     return float(np.abs(seen[np.isfinite(seen)]).max(initial=0.0))
 
 
-def _name(name: str, index: int, count: int) -> str:
-    """The name alone for a single channel, else with its number."""
+def _name(name: str, index: int, count: int, quantity: str) -> str:
+    """The name alone for a single channel, else with what the channel is, or with its number."""
     if count == 1:
         return name
+    if quantity:
+        return f"{name}: {quantity}"
     return f"{name} {index + 1}" if name in ("input", "truth") else f"{name}, channel {index + 1}"
 
 

@@ -2,10 +2,9 @@
 
     panel = | frame 0 | frame 1 | ... | frame T-1 |     shown through a window one frame wide
 
-Truth and predictions share the colour limits of the truth, at all times. The errors of each model have limits of their
-own, symmetric about zero and written below: the errors of a good model are seen beside those of a bad one. The film
-can be paused, stands still for readers who ask for less motion until they start it, and is a still picture of its last
-frame in print.
+Truth and predictions share the colour limits of the truth, at all times. The errors of all models share limits of their
+own, symmetric about zero and written below, so that models are compared by eye. The film can be paused, stands still
+for readers who ask for less motion until they start it, and is a still picture of its last frame in print.
 """
 
 from __future__ import annotations
@@ -75,17 +74,19 @@ class Film:
         return self.strips[0].scale
 
     @property
-    def errors(self) -> dict[str, Scale]:
-        """What the colours of errors mean, by model."""
-        return {guess.title: error.scale for guess, error in zip(self.strips[1::2], self.strips[2::2], strict=True)}
+    def errors(self) -> Scale | None:
+        """What the colours of errors mean, of all models; None where there is none."""
+        return self.strips[2].scale if len(self.strips) > 2 else None
 
     @property
     def limits(self) -> str:
         """What the colours mean, in words."""
         told = f"Colours: {self.fields.words} in truth and predictions."
-        ends = "; ".join(f"{label} from {number(s.low)} to {number(s.high)}" for label, s in self.errors.items())
-        own = " on scales of their own" if len(self.errors) > 1 else ""
-        return f"{told} Errors{own}: {ends}. What lies beyond has the last colour." if ends else told
+        if self.errors is None:
+            return told
+        every = " of all models" if len(self.strips) > 3 else ""
+        ends = f"from {number(self.errors.low)} to {number(self.errors.high)}"
+        return f"{told} Errors{every} {ends}. What lies beyond has the last colour."
 
 
 def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str], name: str = "fields") -> Film:
@@ -106,9 +107,9 @@ def make_film(truth: Any, predictions: Mapping[str, Any], labels: Sequence[str],
     high = high if high > low else low + 1.0
     fields = Scale(name, FIELD_COLOURS, low, high)
     strips = [Strip("Truth", _strip(true, fields), fields)]
+    reach = error_reach([guess - true for guess in guesses.values()], high - low)
+    errors = Scale("prediction − truth", ERROR_COLOURS, -reach, reach)
     for label, guess in guesses.items():
-        reach = error_reach(guess - true, high - low)
-        errors = Scale("error", ERROR_COLOURS, -reach, reach)
         strips.append(Strip(label, _strip(guess, fields), fields))
         strips.append(Strip(f"Error of {label}", _strip(guess - true, errors), errors))
     return Film(tuple(strips), tuple(labels), aspect=true.shape[1] / true.shape[2])

@@ -9,6 +9,7 @@ What a mesh or a cloud does not cover, a foil or a void, stays empty and is outl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -140,12 +141,16 @@ class Sheet:
 
     def sketch(self, axis: Axes) -> None:
         """The lines of the mesh, or as many as can be told apart."""
-        first, second = self.steps
-        ends = [self.nodes[:, index].T for index in _every(self.nodes.shape[1], first)]
-        ends += [self.nodes[:, :, index].T for index in _every(self.nodes.shape[2], second)]
-        _lines(axis, ends, 0.4, GREY)
+        self.mesh(axis, self.steps, GREY)
         _lines(axis, self.rim(), 0.9)
         _frame(axis, self.bounds)
+
+    def mesh(self, axis: Axes, steps: tuple[int, int], colour: str) -> None:
+        """Every so many of the lines of the mesh, each way, and those at its ends."""
+        first, second = steps
+        ends = [self.nodes[:, index].T for index in _every(self.nodes.shape[1], first)]
+        ends += [self.nodes[:, :, index].T for index in _every(self.nodes.shape[2], second)]
+        _lines(axis, ends, 0.4, colour)
 
     @cached_property
     def steps(self) -> tuple[int, int]:
@@ -278,10 +283,10 @@ def mapped(colours: str, limits: Limits) -> ScalarMappable:
     return ScalarMappable(Normalize(*limits), _colours(colours))
 
 
-def error_reach(error: np.ndarray, most: float) -> float:
-    """The end of a scale for errors: most of them lie below, and a prediction that runs away does not set it."""
-    sizes = np.abs(error[np.isfinite(error)])
-    return min(float(np.percentile(sizes, 99.5)), most) or 1.0 if sizes.size else 1.0
+def error_reach(errors: Sequence[np.ndarray], most: float) -> float:
+    """The end of one scale for the errors of all models: most lie below, and what runs away does not set it."""
+    sizes = [np.abs(error[np.isfinite(error)]) for error in errors]
+    return min(max((float(np.percentile(size, 99.5)) for size in sizes if size.size), default=0.0), most) or 1.0
 
 
 def row_bar(figure: Figure, row: list[Axes], colours: ScalarMappable, name: str) -> None:

@@ -183,7 +183,7 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
 def frames(truth: Any, predictions: Mapping[str, Any], start: int, name: str = "fields") -> Figure:
     """A few frames of one sample, (t, h, w): the truth in the first row, then prediction and error of each model.
 
-    Predictions have the colours of the truth; the errors of each model have their own. `name` is what the fields are.
+    Predictions have the colours of the truth; the errors of all models share theirs. `name` is what the fields are.
     """
     expect_some(predictions, "prediction")
     true = np.asarray(truth, dtype=float)
@@ -192,14 +192,15 @@ def frames(truth: Any, predictions: Mapping[str, Any], start: int, name: str = "
     chosen = np.unique(np.linspace(0, len(true) - 1, FIELD_COLUMNS).round().astype(int))
     guesses = {label: np.asarray(values, dtype=float) for label, values in predictions.items()}
     styles = series_styles(list(guesses))
-    figure, axes = panels(1 + 2 * len(guesses), len(chosen), height=1.6)
+    aspect = true.shape[1] / true.shape[2]  # fields that are wider than high take less room
+    figure, axes = panels(1 + 2 * len(guesses), len(chosen), height=min(1.6, 1.35 / aspect + 0.35))
     rows = np.array(axes, dtype=object).reshape(-1, len(chosen))
     low, high = float(true.min()), float(true.max())
     limits = (low, high) if high > low else (low, low + 1.0)
     scales = [("viridis", limits, name)]
-    for guess in guesses.values():
-        reach = error_reach(guess - true, limits[1] - limits[0])
-        scales += [("viridis", limits, name), ("RdBu_r", (-reach, reach), "error")]
+    reach = error_reach([guess - true for guess in guesses.values()], limits[1] - limits[0])
+    for _ in guesses:
+        scales += [("viridis", limits, name), ("RdBu_r", (-reach, reach), "prediction − truth")]
     for column, index in enumerate(chosen):
         _image(rows[0, column], true[index], limits, "viridis", f"t = {start + index}")
         for row, guess in enumerate(guesses.values()):
@@ -213,10 +214,9 @@ def frames(truth: Any, predictions: Mapping[str, Any], start: int, name: str = "
         rows[2 + 2 * row, 0].set_ylabel("error", color=styles[label][0])
     for row, (colours, ends, what) in zip(rows, scales, strict=True):
         row_bar(figure, list(row), mapped(colours, ends), what)
-    told = "; ".join(f"{label} up to {number(scales[2 + 2 * row][1][1])}" for row, label in enumerate(guesses))
     figure.set_label(
         f"Frames of one test sample at {len(chosen)} times: truth, then prediction and error of each model. Colours: "
-        f"{name} from {number(limits[0])} to {number(limits[1])}; errors, each model on a scale of its own: {told}."
+        f"{name} from {number(limits[0])} to {number(limits[1])}; errors of {', '.join(guesses)} up to {number(reach)}."
     )
     return figure
 

@@ -8,12 +8,15 @@ them. Fields on a mesh that does not lie in the plane are images, as on a grid, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from hofno.problems.base import Problem
+    from hofno.problems.quantities import Quantities
     from hofno.surface import Surface
 
 
@@ -40,17 +43,31 @@ class Motion:
     units: tuple[str, str]
 
 
+@dataclass(frozen=True)
+class Coefficient:
+    """A target as engineers draw it along a wall, (value - zero) / unit; `downwards`: the larger the lower."""
+
+    name: str
+    zero: float
+    unit: float
+    downwards: bool = False
+
+    def of(self, values: np.ndarray) -> np.ndarray:
+        return (values - self.zero) / self.unit
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     """What a sample shows.
 
     Attributes:
-        inputs: names of the input channels, in their order; those of nodes may be anything.
-        targets: names of the target channels.
+        inputs: names of the input channels with their units, in their order.
+        targets: those of the target channels; in time, of the fields of a frame.
         nodes: input channels that are x and y of the nodes of a mesh.
         window: the part of the plane worth seeing, x from and to, y from and to; None shows everything.
         level: a value of the first target that is drawn as a line, and its name.
         wall: what the border j = 0 of the mesh is, if values along it are worth a curve of their own.
+        coefficients: target channels that are drawn there as coefficients.
         lengths: what x and y are measured in.
         surface: what fields at vertices are on.
         motion: where the body is, if the targets say it.
@@ -62,53 +79,48 @@ class Scene:
     window: tuple[float, float, float, float] | None = None
     level: tuple[float, str] | None = None
     wall: str = ""
+    coefficients: Mapping[int, Coefficient] = field(default_factory=dict)
     lengths: str = ""
     surface: Surface | None = None
     motion: Motion | None = None
 
 
-def scene_of(made: Problem) -> Scene:
-    """How samples of this problem are drawn."""
+def scene_of(made: Problem, known: Quantities | None = None) -> Scene:
+    """How samples of this problem are drawn, its channels called as they are `known`, or as the problem says."""
     from hofno.geometry import Surface
 
+    names = known or made.quantities
+    given, wanted = tuple(map(str, names.inputs)), tuple(map(str, names.targets))
     if made.name in SCENES:
-        return SCENES[made.name](made)
+        return replace(SCENES[made.name](made), inputs=given, targets=wanted)
     if isinstance(made.grid_geometry, Surface):
-        return Scene(surface=made.grid_geometry)
+        return Scene(inputs=given, targets=wanted, surface=made.grid_geometry)
     last, flat = made.channels[0], len(made.grid_geometry.shape) == made.mesh_coordinates == 2
-    return Scene(nodes=(last - 2, last - 1) if flat else None)
+    return Scene(inputs=given, targets=wanted, nodes=(last - 2, last - 1) if flat else None)
 
 
 def _airfoil(made: Problem) -> Scene:
-    """The far boundary is 40 chords away: what matters is around the foil, and the line where the flow is sonic."""
+    """The far boundary is 40 chords away: what matters is around the foil, and the line where the flow is sonic.
+
+    Far away the pressure is 1, and the dynamic pressure half of gamma M^2.
+    """
+    from hofno.solvers.euler import GAMMA
+
+    given, same_stream = made.channels[0], made.parameters()["mach_range"] == 0
+    dynamic = 0.5 * GAMMA * made.parameters()["mach"] ** 2
+    coefficient = Coefficient("pressure coefficient", 1.0, dynamic, downwards=True)
     return Scene(
-        targets=("Mach number", "pressure")[: made.channels[1]],
-        nodes=(0, 1),
-        window=(-0.75, 1.95, -1.0, 1.0),
+        nodes=(given - 2, given - 1),
+        window=(-0.95, 2.05, -1.15, 1.15),
         level=(1.0, "Mach 1"),
         wall="foil",
+        coefficients={1: coefficient} if same_stream else {},
         lengths="chords",
     )
 
 
-def _darcy(_: Problem) -> Scene:
-    return Scene(inputs=("coefficient a",), targets=("solution u",))
-
-
-def _elasticity(_: Problem) -> Scene:
-    return Scene(targets=("von Mises stress",))
-
-
-def _navier_stokes(_: Problem) -> Scene:
-    return Scene(targets=("vorticity",))
-
-
-def _shallow_water(_: Problem) -> Scene:
-    return Scene(targets=("height", "southward wind", "eastward wind"))
-
-
 def _pipe(_: Problem) -> Scene:
-    return Scene(targets=("horizontal velocity",), nodes=(0, 1), lengths="widths")
+    return Scene(nodes=(0, 1), lengths="widths")
 
 
 def _plasticity(made: Problem) -> Scene:
@@ -127,28 +139,8 @@ def _plasticity(made: Problem) -> Scene:
     return Scene(motion=motion)
 
 
-def _poisson(made: Problem) -> Scene:
-    count = made.channels[0]
-    return Scene(inputs=tuple(f"u{index + 1}" for index in range(count)), targets=("solution v",))
-
-
-def _surface_poisson(made: Problem) -> Scene:
-    from hofno.surface import Surface
-
-    surface = made.grid_geometry
-    assert isinstance(surface, Surface)
-    inputs = tuple(f"f{index + 1}" for index in range(made.channels[0]))
-    return Scene(inputs=inputs, targets=("solution u",), surface=surface)
-
-
 SCENES: dict[str, Callable[[Problem], Scene]] = {
     "airfoil": _airfoil,
-    "darcy": _darcy,
-    "elasticity": _elasticity,
-    "navier_stokes": _navier_stokes,
     "pipe": _pipe,
     "plasticity": _plasticity,
-    "poisson": _poisson,
-    "shallow_water": _shallow_water,
-    "surface_poisson": _surface_poisson,
 }
