@@ -121,6 +121,7 @@ def test_an_interrupted_block_of_metal_stops_within_a_frame(monkeypatch: pytest.
 
     blocks = Plasticity(coarsen=10, refine=1).blocks(np.array([[7.6, 5, 5, 5, 0, 5, 5, 5, 7.6]]).T)
     monkeypatch.setattr(plasticity, "go_on", stop_at_the_third)
+    monkeypatch.setattr(plasticity, "_ELEMENTS_AT_ONCE", 1000)
     with pytest.raises(AbandonedError):
         blocks.advance(0.1, 1000)
     assert len(calls) == 3

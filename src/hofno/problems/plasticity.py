@@ -37,6 +37,7 @@ from hofno.solvers.memory import free_bytes, gibibytes
 from hofno.solvers.parallel import in_order
 from hofno.solvers.perfect_plastic import PerfectPlastic
 from hofno.solvers.plasticity import Blocks
+from hofno.solvers.plasticity_native import warn_where_plain
 
 CARD = """\
 # Plasticity
@@ -60,8 +61,8 @@ resistance, radial return, thickness that follows plastic volume, central differ
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
 **Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
 H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
-reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On one CPU core 20 minutes
-for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
+reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On one CPU core with a C
+compiler 43 s for a sample, 5.8 with `refine=1` (10 ns for a step of an element; without compiler 85).
 
 | checked (*) | die A | die C |
 |---|---|---|
@@ -247,6 +248,9 @@ class Plasticity(KeepsSamples):
             work, done = sum(group.work for group in begun), sum(group.done for group in begun)
             tell(count - len(missing) + len(missing) * done // work)
 
+        if torch.device(device).type == "cpu":
+            elements, steps = (columns - 1) * (rows - 1) * self.refine**2, self.frame_steps(10, SHARPNESS[0])
+            warn_where_plain(len(missing) * elements * steps * FRAMES)
         pending = np.ones(len(missing), bool)
         for halvings in range(_HALVINGS + 1):
             if not pending.any():
