@@ -61,8 +61,8 @@ resistance, radial return, thickness that follows plastic volume, central differ
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
 **Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
 H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
-reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On one CPU core with a C
-compiler 43 s for a sample, 5.8 with `refine=1` (10 ns for a step of an element; without compiler 85).
+reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On a CPU core 43 s for a
+sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an element; without C compiler 85).
 
 | checked (*) | die A | die C |
 |---|---|---|
@@ -249,8 +249,9 @@ class Plasticity(KeepsSamples):
             tell(count - len(missing) + len(missing) * done // work)
 
         if torch.device(device).type == "cpu":
-            elements, steps = (columns - 1) * (rows - 1) * self.refine**2, self.frame_steps(10, SHARPNESS[0])
-            warn_where_plain(len(missing) * elements * steps * FRAMES)
+            warn_where_plain(
+                len(missing) * columns * rows * self.refine**2 * FRAMES * self.frame_steps(10, SHARPNESS[0])
+            )
         pending = np.ones(len(missing), bool)
         for halvings in range(_HALVINGS + 1):
             if not pending.any():
@@ -286,9 +287,7 @@ class Plasticity(KeepsSamples):
                 "use another seed, or a larger coarsen"
             )
         progress("generate", count, count)
-        points = np.linspace(0, WIDTH, columns)
-        die = Die(KNOTS, heights, SPEED).height(torch.from_numpy(points)[:, None].expand(-1, count))[0].numpy().T
-        die = die + HEIGHT + ORIGIN[1]
+        die = Die(KNOTS, heights, SPEED).profiles(np.linspace(0, WIDTH, columns)) + HEIGHT + ORIGIN[1]
         ordered = np.ascontiguousarray(die[:, ::-1] if self.aligned else die, np.float32)
         return Pressed(ordered, frames), Account(*account)
 
@@ -328,8 +327,7 @@ class Plasticity(KeepsSamples):
         shift = torch.tensor(ORIGIN, dtype=torch.float64, device=start.device)[:, None, None, None]
         good = torch.ones(count, dtype=torch.bool)
         nodes = edges = torch.zeros(count, dtype=torch.float64)
-        on_cpu = blocks.device.type == "cpu"  # elsewhere a group takes minutes, and is large
-        first = 0
+        first, on_cpu = 0, blocks.device.type == "cpu"  # elsewhere a group takes minutes, and is large
         if state := group.aside.read():
             frames[:, : (first := state["frames"].shape[1])] = state["frames"]
             good, nodes, edges = state["good"], state["nodes"], state["edges"]
