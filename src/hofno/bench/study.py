@@ -25,8 +25,8 @@ from typing import Any
 
 import torch
 
+from hofno import fits, stages
 from hofno import spec as specs
-from hofno import stages
 from hofno.bench.measure import conditions, timed
 from hofno.bench.memory import held_before, high_water_mark, two_steps
 from hofno.bench.plain import ModelShape
@@ -236,7 +236,7 @@ def _held(device: torch.device) -> int | None:
 def refuse_too_large(ready: Rehearsal, made: Problem, spec: Spec) -> None:
     """Fail before a step that a CPU has no room for: short of memory, a system ends any process, not only this one."""
     model = ready.surrogate.model
-    activations = epoch_of(made, spec.train).passes * saved_bytes(model, *stages.sample_shapes(made))
+    activations = epoch_of(made, spec.train).passes * saved_bytes(model, *fits.sample_shapes(made))
     if 5 * activations // 4 > (free_bytes("cpu") or math.inf):  # and gradients
         raise torch.OutOfMemoryError
 
