@@ -28,7 +28,7 @@ import torch
 from hofno import fits, stages
 from hofno import spec as specs
 from hofno.bench.measure import conditions, timed
-from hofno.bench.memory import held_before, high_water_mark, two_steps
+from hofno.bench.memory import grown, held_before, high_water_mark, two_steps
 from hofno.bench.plain import ModelShape
 from hofno.bench.rehearse import Rehearsal, epoch_of, random_split, rehearsal, same_steps
 from hofno.bench.study_table import show_studies
@@ -218,7 +218,7 @@ def measure(spec: Spec, rounds: int, seconds: float) -> dict[str, Any]:
     return {
         "epoch_seconds": epoch_of(made, spec.train).batches * statistics.median(steps),
         "predict_seconds": predicting,
-        "peak_bytes": None if before is None or top is None else top - before,
+        "peak_bytes": grown(before, top),
         "step_rounds": steps,
         "predict_rounds": batches,
     }
