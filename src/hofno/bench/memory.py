@@ -110,7 +110,7 @@ def high_water_mark() -> int | None:
 
 
 def grown(before: int | None, after: int | None) -> int | None:
-    """By how much a mark has grown, where the system keeps one: Linux sums it over cores, late, and it may seem to fall."""
+    """By how much a mark has grown, where there is one: Linux sums it over cores, late, and it may seem to fall."""
     return None if before is None or after is None else max(0, after - before)
 
 
