@@ -72,3 +72,13 @@ def test_more_names_than_channels_are_refused() -> None:
     told = specs.parse({**BASE, "data": {"problem": "darcy"}, "targets": ["head (m)", "flux (m/s)"]})
     with pytest.raises(SpecError, match="targets of the spec names 2 channels, and the data have 1 target channels"):
         check_names(told, problem("darcy", {}))
+
+
+def test_inputs_in_time_are_the_fixed_fields() -> None:
+    """Two frames that are taken are no two input channels to be named: they are called as the target is."""
+    data = {"problem": "navier_stokes", "history": 2}
+    told = specs.parse({**BASE, "data": data, "inputs": ["vorticity before", "vorticity now"]})
+    made = problem("navier_stokes", {"history": 2})
+    assert made.channels == (2, 1)
+    with pytest.raises(SpecError, match="inputs of the spec names 2 channels, and the data have 0 fixed fields; leave"):
+        check_names(told, made)
