@@ -69,3 +69,26 @@ def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
     row = next(line for line in result.output.splitlines() if NAME in line)
     assert [cell.strip() for cell in row.split("│")][-3:-1] == ["-", "-"]
+
+
+def test_without_the_training_samples_what_was_known_of_them_stays(
+    hofno: Hofno, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is gone, and test samples are made alone."""
+    (folder,) = (study / "runs").iterdir()
+    before = storage.read_json(folder / "evaluation.json")
+    assert "mean_target" in before
+    assert "bound" in before["outcomes"][NAME]
+    monkeypatch.setenv("HOFNO_DATA", "other")
+    result = hofno("evaluate", folder)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "predicting the mean of the training targets" in result.output
+    after = storage.read_json(folder / "evaluation.json")
+    assert after.keys() == before.keys()
+    assert after["mean_target"] == before["mean_target"]
+    assert after["outcomes"] == before["outcomes"]
+    storage.write_json(folder / "evaluation.json", {**before, "spec_hash": "of another run"})
+    hofno("evaluate", folder)
+    assert "mean_target" not in storage.read_json(folder / "evaluation.json")
+    (folder / "evaluation.json").write_text("{")
+    assert hofno("evaluate", folder).exit_code == 0
