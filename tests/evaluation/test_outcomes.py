@@ -75,6 +75,8 @@ def test_of_blocks_the_bound_is_for_the_largest_error_of_each() -> None:
     assert found.bound == 9.0
     assert len(found.errors) == 4
     assert found.record()["kept"] == 1.0
+    few = Dataset(data.train, valid[:16], test, data.grid, "user", {}, "")
+    assert outcomes_of(half(), few, {"peak": largest()})["peak"].bound is None, "16 samples are 8 blocks"
 
 
 @pytest.mark.parametrize("how", [lambda x, y: y.amax(), lambda x, y: y[:, 0], lambda x, y: y.amax((1, 2))])
