@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from hofno.errors import HofnoError, ShapeError
-from hofno.report import Page, rollouts
+from hofno.report import Page, drawing, rollouts
 from hofno.report.drawing import ENDS, LEAVES
 from hofno.report.film import film_html, make_film
 
@@ -219,6 +219,17 @@ class TestFigures:
         figure = rollouts.spectra({"FNO": empty})
         assert list(figure.axes[1].lines[0].get_xdata()) == [1, 2]
         assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1]
+
+    def test_spectra_of_runs_on_other_data_have_a_truth_of_their_own(self) -> None:
+        """Of fewer shells, a hundred times as much in each: as wrong relative to it."""
+        other = record()
+        for part in other["spectra"]["energy"].values():
+            part[:] = [100 * value for value in part[:2]]
+        sizes, errors = rollouts.spectra({"A": record(), "B": other, "C": record()}).axes
+        truths = [line.get_ydata() for line in sizes.lines if line.get_linewidth() == drawing.TRUTH["linewidth"]]
+        assert [len(truth) for truth in truths] == [3, 2]
+        one, two = (line.get_ydata() for line in errors.lines[:2])
+        np.testing.assert_allclose(two, one[:2])
 
     def test_frames(self) -> None:
         figure = rollouts.frames(TRUTH, {"A": 1.01 * TRUTH, "B": 2 * TRUTH}, 3, "vorticity")

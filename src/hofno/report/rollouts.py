@@ -139,7 +139,7 @@ def _limit_squares(axis: Axes, known: np.ndarray, curves: Sequence[Sequence[floa
 def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     """Spectrum of truth and predictions by shell of wavenumbers, and the error of each shell relative to the truth.
 
-    `of` says what part of the data they are of.
+    `of` says what part of the data they are of. Runs on different data have truths of their own.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -147,19 +147,22 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     expect_some(records, "rollout")
     figure, (sizes, errors) = panels(1, 2, height=3.6)
     styles, words = series_styles(list(records)), in_words(next(iter(records.values())))
-    truth = positive(next(iter(records.values()))["spectra"][words["kind"]]["truth"])
-    there = np.flatnonzero(np.isfinite(truth))  # the energy has no shell 0
-    sizes.plot(np.arange(len(truth)), truth, **TRUTH)
-    drawn: list[tuple[Axes, np.ndarray, str]] = []
+    truths: list[np.ndarray] = []
+    drawn: list[tuple[Axes, np.ndarray, np.ndarray, str]] = []
     for label, record in records.items():
         colour, dash, _ = styles[label]
-        found = {
-            name: np.array(values, dtype=float)[there] for name, values in record["spectra"][words["kind"]].items()
-        }
+        known = {name: np.array(values, dtype=float) for name, values in record["spectra"][words["kind"]].items()}
+        truth = positive(known["truth"])
+        there = np.flatnonzero(np.isfinite(truth))  # the energy has no shell 0
+        found = {name: values[there] for name, values in known.items()}
         wrong = np.sqrt(found["error"] / truth[there])
+        if not any(np.array_equal(truth, other, equal_nan=True) for other in truths):
+            truths.append(truth)
+            sizes.plot(np.arange(len(truth)), truth, **TRUTH)
+            drawn.append((sizes, there, truth[there], TRUTH["color"]))
         sizes.plot(there, positive(found["prediction"]), color=colour, linestyle=dash, label=label)
         errors.plot(there, positive(wrong), color=colour, linestyle=dash)
-        drawn += [(sizes, found["prediction"], colour), (errors, wrong, colour)]
+        drawn += [(sizes, there, found["prediction"], colour), (errors, there, wrong, colour)]
     errors.axhline(1.0, **DOTTED)
     sizes.set_title(", ".join(filter(None, (words["spectrum"], of))), pad=PAD)
     errors.set_title(", ".join(filter(None, ("Rel. L2 of each shell", of))), pad=PAD)
@@ -168,10 +171,10 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     for axis in (sizes, errors):
         axis.set(yscale="log", xlabel=words["axis"])
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    sizes.set_ylim(bottom=max(np.nanmin(truth) / 10, 1e-13 * np.nanmax(truth)))  # what is less is rounding
+    least, most = (float(end(np.concatenate(truths))) for end in (np.nanmin, np.nanmax))
+    sizes.set_ylim(bottom=max(least / 10, 1e-13 * most))  # what is less is rounding
     errors.set_ylim(top=min(errors.get_ylim()[1], 5.0))  # at 1 nothing of a shell is right
-    drawn.append((sizes, truth[there], TRUTH["color"]))
-    left = set().union(*(mark_leaving(axis, there, values, colour) for axis, values, colour in drawn))
+    left = set().union(*(mark_leaving(*of_line) for of_line in drawn))
     for axis in (sizes, errors):
         log_ticks(axis.yaxis)
     nothing = Line2D([], [], label="as wrong as predicting 0", **DOTTED)
