@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from hofno import storage
 from hofno.problems.kept_parts import drop_replaced, drop_temporaries, part_name, parts_in
-from hofno.problems.kept_samples import KeptSamples, Sample
+from hofno.problems.kept_samples import EVERY, KeptSamples, Sample
 from hofno.storage import files
 
 SAMPLES: list[Sample] = [("train", 0), ("train", 1)]
@@ -67,3 +69,23 @@ def test_trajectories_made_again_are_there_when_the_old_part_is_half_removed(
     assert parts_in(tmp_path) == {0: (2, new[0]), 2: (4, new[1])}
     drop_temporaries(tmp_path)
     assert sorted(os.listdir(tmp_path)) == [part.name for part in new]
+
+
+def test_what_is_half_way_is_put_aside_every_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also over one that was damaged meanwhile."""
+    now, kept = [0.0], list[float]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    begun = KeptSamples(tmp_path, {}).begun(SAMPLES, "way")
+
+    def state() -> dict[str, torch.Tensor]:
+        kept.append(now[0])
+        return {"value": torch.tensor(now[0])}
+
+    for now[0] in (1.0, EVERY, EVERY + 1, 2 * EVERY):
+        begun.keep(state)
+    assert kept == [EVERY, 2 * EVERY]
+    (tmp_path / "begun-train-000000" / "manifest.json").unlink()
+    assert begun.read() == {}
+    now[0] = 3 * EVERY
+    begun.keep(state)
+    assert float(begun.read()["value"]) == 3 * EVERY
