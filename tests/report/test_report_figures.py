@@ -93,6 +93,17 @@ def test_a_curve_that_is_far_off_is_seen_beside_the_truth() -> None:
     assert "colours" not in figure.get_label()
 
 
+def test_words_name_each_quantity_once() -> None:
+    """A title that names it is enough; of one channel the title does not."""
+    y = np.sin(np.linspace(0, 6, 32))[None, None]
+    named = figures.fields(y, y, {"FNO": y}, scene=Scene(targets=("head (m)",))).get_label()
+    assert "truth (head (m)), values" in named
+    two = np.concatenate((y, y), 1)
+    told = figures.fields(two, two, {"FNO": two}, scene=Scene(targets=("head (m)", "flux"))).get_label()
+    assert "truth: head (m), values" in told
+    assert "truth: flux, values" in told
+
+
 def test_points_in_space_are_dots_by_their_number() -> None:
     y = np.random.default_rng(0).normal(size=(1, 1, 30))
     figure = figures.fields(y, y, {"PointHO": 2 * y}, places=np.zeros((1, 3, 30)))
