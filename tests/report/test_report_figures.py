@@ -50,6 +50,8 @@ def test_fields_in_two_dimensions() -> None:
     assert truth.get_clim() == prediction.get_clim() == pytest.approx((y[1].min(), y[1].max()))
     assert wrong.get_clim() == pytest.approx((-0.5 * abs(y[1]).max(), 0.5 * abs(y[1]).max()))
     assert less_wrong.get_clim() == wrong.get_clim(), "one scale for all models"
+    turned = figures.fields(x, y, {"HO-FNO order 2": y + 0.01, "FNO": 1.5 * y}, sample=1)
+    assert visible(turned)[5].images[0].get_clim() == wrong.get_clim(), "whichever comes first"
     bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
     assert len(bars) == len(panels), "and every scale is printed"
     np.testing.assert_allclose(np.asarray(prediction.get_array()), 1.5 * y[1, 0].T)

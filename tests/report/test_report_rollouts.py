@@ -241,6 +241,7 @@ class TestFigures:
         assert [bar.get_ylabel() for bar in bars] == ["vorticity", *(2 * ["vorticity", "prediction − truth"])]
         assert bars[0].get_ylim() == bars[3].get_ylim() == pytest.approx((TRUTH.min(), TRUTH.max()))
         assert bars[2].get_ylim() == bars[4].get_ylim(), "one scale for all models"
+        assert bars[2].get_ylim()[1] == pytest.approx(np.percentile(np.abs(TRUTH), 99.5)), "as wide as the largest"
         assert axes[10].images[0].get_clim() == pytest.approx(bars[2].get_ylim())
         with pytest.raises(ShapeError, match=r"\(t, h, w\)"):
             rollouts.frames(TRUTH[0], {"A": TRUTH[0]}, start=3)
