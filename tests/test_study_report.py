@@ -273,6 +273,15 @@ def test_errors_are_seen_beside_those_of_the_mean_training_target(tmp_path: Path
     assert "| 0.300 | 0.600 |" in text
 
 
+def test_relative_errors_have_no_unit_and_others_have_that_of_their_field(tmp_path: Path) -> None:
+    results = results_of(specs.parse({**BASE, "targets": ["head (m)", "flux"]}), [0.05])
+    results["runs"][0]["metrics"] |= {f"{key}_field_{place}": 0.3 for place in (1, 2) for key in ("rmse", "rel_l2")}
+    write_report(tmp_path, results)
+    text = (tmp_path / "report.md").read_text()
+    assert "| rel. L2 of one field | head | flux |" in text
+    assert "| root mean square error | head (m) | flux |" in text
+
+
 @pytest.mark.parametrize(("error", "nothing"), [(0.03, False), (0.0395, True)])
 def test_nothing_is_learnt_where_the_mean_is_as_good(tmp_path: Path, error: float, nothing: bool) -> None:
     results = results_of(specs.parse(BASE), [error])
