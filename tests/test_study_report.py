@@ -264,22 +264,6 @@ def test_errors_are_seen_beside_those_of_the_mean_training_target(tmp_path: Path
     text = (tmp_path / "report.md").read_text()
     assert "| root mean square error | field 1 | field 2 |" in text
     assert text.count("| mean of the training targets | 1.50 | 1.50 |") == 2
-    for key in ("rmse", "rel_l2"):
-        for place in (1, 2):
-            del results["runs"][0]["metrics"][f"{key}_field_{place}"]
-    write_report(tmp_path, results)
-    text = (tmp_path / "report.md").read_text()
-    assert "| – | – |" in text, "data of the first run have one field"
-    assert "| 0.300 | 0.600 |" in text
-
-
-def test_relative_errors_have_no_unit_and_others_have_that_of_their_field(tmp_path: Path) -> None:
-    results = results_of(specs.parse({**BASE, "targets": ["head (m)", "flux"]}), [0.05])
-    results["runs"][0]["metrics"] |= {f"{key}_field_{place}": 0.3 for place in (1, 2) for key in ("rmse", "rel_l2")}
-    write_report(tmp_path, results)
-    text = (tmp_path / "report.md").read_text()
-    assert "| rel. L2 of one field | head | flux |" in text
-    assert "| root mean square error | head (m) | flux |" in text
 
 
 @pytest.mark.parametrize(("error", "nothing"), [(0.03, False), (0.0395, True)])
