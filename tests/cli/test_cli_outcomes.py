@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from hofno import generate, storage
-from hofno.stages import read_spec
+from hofno import generate, load, storage
+from hofno.evaluation import score
+from hofno.stages import make_data, read_spec
 
 Hofno = Callable[..., Result]
 
@@ -92,3 +93,38 @@ def test_without_the_training_samples_what_was_known_of_them_stays(
     assert "mean_target" not in storage.read_json(folder / "evaluation.json")
     (folder / "evaluation.json").write_text("{")
     assert hofno("evaluate", folder).exit_code == 0
+
+
+OWN = """
+targets = ["head (m)", "flux"]
+
+[data]
+problem = "arrays"
+x = "x.npy"
+y = "y.npy"
+
+[model]
+name = "hofno"
+modes = [3, 3]
+width = 4
+depth = 1
+
+[train]
+epochs = 1
+"""
+
+
+def test_errors_of_fields_have_their_names_and_those_in_units_their_units(hofno: Hofno, folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name, channels in (("x", 1), ("y", 2)):
+        np.save(f"{name}.npy", generator.normal(size=(30, channels, 8, 8)))
+    (folder / "own.toml").write_text(OWN)
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    found = score(load("run"), make_data(read_spec(Path("run"))).test).field_mse[:, 0].sqrt()
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in hofno("evaluate", "run").output.splitlines()
+    ]
+    told = {row[0]: row[1:] for row in rows if len(row) == 4}
+    assert {"rel_l2_field_1: head", "rmse_field_1: head (m)", "rmse_field_2: flux"} < told.keys()
+    expected = [float(value) for value in (found.square().mean().sqrt(), found.median(), found.max())]
+    assert [float(cell) for cell in told["rmse_field_1: head (m)"]] == pytest.approx(expected, rel=1e-5)
