@@ -60,7 +60,12 @@ def test_what_is_written_shown_and_drawn(hofno: Hofno, study: Path) -> None:
     assert "Quantities of interest" in (study / "report.md").read_text(encoding="utf-8")
     result = hofno("evaluate", folder)
     assert "quantities of interest" in result.output
-    assert f"{told['mean_error']:.4g}" in next(line for line in result.output.splitlines() if NAME in line)
+    row = next(line for line in result.output.splitlines() if NAME in line)
+    keys = "mean_error", "largest_error", "deviation_of_truth", "bound"
+    assert [cell.strip() for cell in row.split("│")][2:-1] == [
+        *(f"{told[key]:.4g}" for key in keys),
+        f"{told['kept']:.0%}",
+    ]
 
 
 def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
