@@ -190,6 +190,15 @@ class TestFigures:
             del found["spectra"]["energy"]
         assert rollouts.error_by_step({"A": found}, start=1).axes[1].get_title().startswith(name)
 
+    def test_runs_on_other_data_have_truths_and_horizons_of_their_own(self) -> None:
+        other = record(horizon=3)
+        other["past"]["true_power"] = [0.2] * 5
+        errors, squares = rollouts.error_by_step({"A": record(), "B": other, "C": record()}, 1).axes
+        truths = [line.get_ydata() for line in squares.lines if line.get_linewidth() == drawing.TRUTH["linewidth"]]
+        assert [list(truth) for truth in truths] == [[0.1] * 6, [0.2] * 5]
+        ends = sorted(line.get_xdata()[0] for line in errors.lines if line.get_xdata()[0] == line.get_xdata()[-1])
+        assert ends == [3.5, 4.5]
+
     def test_spectra_show_what_is_there_and_how_wrong(self) -> None:
         figure = rollouts.spectra({"FNO": record()})
         assert figure.axes[0].get_title().startswith("Energy")
