@@ -92,6 +92,9 @@ def test_predictions_that_are_no_numbers_are_large_errors() -> None:
     record = outcomes_of(operator, data_of(1, 3), {"mean": mean()})["mean"].record()
     assert all(math.isfinite(value) for value in record.values() if not isinstance(value, str))
     assert record["mean_error"] > 1e70
+    with torch.no_grad():
+        operator.model.get_parameter("factor").fill_(-math.inf)
+    assert outcomes_of(operator, data_of(1, 3), {"own": lambda x, y: y[:, 0, 2, 3]})["own"].record()["bias"] < -1e70
 
 
 @given(st.integers(3, 40), st.floats(-5, 5), st.floats(0.1, 3))
