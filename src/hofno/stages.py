@@ -31,6 +31,7 @@ from hofno.data.device import find_device
 from hofno.data.stamps import changed_files
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, SpecError
+from hofno.evaluation.earlier import with_earlier
 from hofno.evaluation.mean import errors_of_mean
 from hofno.evaluation.resolution import longer_by, score_on, strided
 from hofno.evaluation.score import Scores
@@ -224,6 +225,7 @@ def evaluate_run(
         **({"mean_target": errors_of_mean(data)} if _is_whole(spec, data) else {}),
     }
     if not is_changed:
+        record = with_earlier(record, path / "evaluation.json")
         storage.write_json(path / "evaluation.json", {**record, "per_sample": found.per_sample()})
     return record, found.scores
 
