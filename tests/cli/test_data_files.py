@@ -230,6 +230,10 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
     assert "| rel. L2 of one field | head | flux |" in page
     assert "| root mean square error | head (m) | flux (m/s) |" in page
     assert "| mean of the training targets |" in page
+    (run,) = (arrays / "study" / "runs").iterdir()
+    told = hofno("evaluate", run, "--set", 'targets=["level (m)", "flow"]').stdout
+    assert "rel_l2_field_1: level" in told, told
+    assert "written to" in told, "the run's own errors"
     found = generate("trajectories", frames="several.npy", several=True, history=2, horizon=3)
     assert (found.in_channels, found.out_channels) == (4, 2)
     assert torch.allclose(found.test.y[:, 1::2], 100 + found.test.y[:, ::2].square(), rtol=1e-5)

@@ -17,7 +17,7 @@ import torch
 import hofno
 from hofno import storage
 from hofno.data.store import data_folder, generate_again
-from hofno.errors import DataError
+from hofno.errors import CheckpointError, DataError
 from hofno.problems import airfoil, kept_samples, plasticity, problem
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.kept_samples import KeptSamples
@@ -363,6 +363,22 @@ class TestBlocksHalfWay:
         found, _ = self.made.simulate_samples(wanted, kept=self.kept(tmp_path, again=other == "again"))
         assert sum(solved) == sum(self.made.frame_steps(frame, 0.5) for frame in (1, 2))
         assert np.array_equal(found.frames, expected[0].frames)
+
+    def test_where_they_cannot_be_put_aside_they_are_solved_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        expected, _ = self.made.simulate_samples(self.wanted)
+        save = storage.save_folder
+
+        def full(path: Path, *given: Any) -> None:
+            if path.name.startswith("begun"):
+                raise CheckpointError(f"{path} could not be written: no space")
+            save(path, *given)
+
+        monkeypatch.setattr(storage, "save_folder", full)
+        with pytest.warns(RuntimeWarning, match="samples are solved on, but not put aside: .*no space"):
+            found, _ = self.made.simulate_samples(self.wanted, kept=self.kept(tmp_path))
+        assert np.array_equal(found.frames, expected.frames)
 
     def test_what_was_put_aside_goes_when_its_samples_are_solved(self, tmp_path: Path) -> None:
         (tmp_path / "begun-train-000002").rename(tmp_path / "aside")

@@ -240,6 +240,12 @@ class TestFigures:
         one, two = (line.get_ydata() for line in errors.lines[:2])
         np.testing.assert_allclose(two, one[:2])
 
+    def test_a_frame_of_zeros_has_no_relative_error(self) -> None:
+        truth = TRUTH.copy()
+        truth[-1] = 0
+        figure = rollouts.frames(truth, {"A": truth + 1}, 3)
+        assert "truth is 0" in [axis.get_title() for axis in figure.axes]
+
     def test_frames(self) -> None:
         figure = rollouts.frames(TRUTH, {"A": 1.01 * TRUTH, "B": 2 * TRUTH}, 3, "vorticity")
         bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]

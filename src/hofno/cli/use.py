@@ -65,10 +65,12 @@ def evaluate(
 
     changes = read_settings(settings)
     for key in changes:
-        if key not in ("device", SYMMETRIC) and (not key.startswith("data.") or key == "data.problem"):
+        if key not in ("device", "inputs", "targets", SYMMETRIC) and (
+            not key.startswith("data.") or key == "data.problem"
+        ):
             raise SpecError(
-                f"evaluate can change the data (data.KEY=VALUE), {SYMMETRIC} and the device; got {key!r}; train "
-                "another run for that"
+                f"evaluate can change the data (data.KEY=VALUE), {SYMMETRIC}, the device and names of channels; got "
+                f"{key!r}; train another run for that"
             )
     if resolution:
         from hofno.cli.resolutions import evaluate_resolutions
@@ -102,7 +104,7 @@ def evaluate(
     rows = []
     of_fields = {f"rel_l2_field_{i}": column for i, column in enumerate(scores.by_field.unbind(1), 1)}
     of_fields |= {f"rmse_field_{i}": column.sqrt() for i, column in enumerate(scores.field_mse.unbind(1), 1)}
-    called = names_of_errors(quantities_of(spec).targets)
+    called = names_of_errors(quantities_of(changed).targets)
     for name, mean in means.items():
         values = of_fields.get(name, getattr(scores, name, None))
         spread = ["-", "-"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -199,11 +200,14 @@ class Begun:
             return {}
 
     def keep(self, state: Callable[[], dict[str, Tensor]]) -> None:
-        """Keep this state in place of the last one, if that was not just now."""
+        """Keep this state in place of the last one, if that was not just now. Where it cannot be, solving goes on."""
         if self.folder is None or time.monotonic() - self._last < EVERY:
             return
-        storage.remove_damaged(self.folder)
-        storage.save_folder(self.folder, {_FILE: storage.tensor_bytes(state())}, self.meta)
+        try:
+            storage.remove_damaged(self.folder)
+            storage.save_folder(self.folder, {_FILE: storage.tensor_bytes(state())}, self.meta)
+        except CheckpointError as error:
+            warnings.warn(f"samples are solved on, but not put aside: {error}", RuntimeWarning, stacklevel=2)
         self._last = time.monotonic()
 
     def drop(self) -> None:

@@ -221,9 +221,10 @@ def frames(truth: Any, predictions: Mapping[str, Any], start: int, name: str = "
         _image(rows[0, column], true[index], limits, "viridis", f"t = {start + index}")
         for row, guess in enumerate(guesses.values()):
             error = guess[index] - true[index]
-            size = number(float(np.linalg.norm(error) / np.linalg.norm(true[index])))
+            size = float(np.linalg.norm(true[index]))
+            told = f"rel. L2 {number(float(np.linalg.norm(error)) / size)}" if size > 0 else "truth is 0"
             _image(rows[1 + 2 * row, column], guess[index], limits, "viridis", "")
-            _image(rows[2 + 2 * row, column], error, scales[2 + 2 * row][1], "RdBu_r", f"rel. L2 {size}")
+            _image(rows[2 + 2 * row, column], error, scales[2 + 2 * row][1], "RdBu_r", told)
     rows[0, 0].set_ylabel("truth")
     for row, label in enumerate(guesses):
         rows[1 + 2 * row, 0].set_ylabel(textwrap.fill(label, LABEL_WIDTH), color=styles[label][0])
