@@ -65,11 +65,9 @@ def evaluate(
 
     changes = read_settings(settings)
     for key in changes:
-        if key not in ("device", "inputs", "targets", SYMMETRIC) and (
-            not key.startswith("data.") or key == "data.problem"
-        ):
+        if key not in ("device", "targets", SYMMETRIC) and (not key.startswith("data.") or key == "data.problem"):
             raise SpecError(
-                f"evaluate can change the data (data.KEY=VALUE), {SYMMETRIC}, the device and names of channels; got "
+                f"evaluate can change the data (data.KEY=VALUE), {SYMMETRIC}, the device and names of targets; got "
                 f"{key!r}; train another run for that"
             )
     if resolution:
