@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import Result
 
-from hofno import generate, storage
+from hofno import generate, load, storage
 from hofno.stages import read_spec
 
 Hofno = Callable[..., Result]
@@ -69,3 +69,23 @@ def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
     row = next(line for line in result.output.splitlines() if NAME in line)
     assert [cell.strip() for cell in row.split("│")][-3:-1] == ["-", "-"]
+
+
+def test_predictions_have_them_too(hofno: Hofno, study: Path) -> None:
+    """The first ten, with their bounds; on another grid, and of a saved model, none."""
+    (folder,) = (study / "runs").iterdir()
+    x = np.random.default_rng(0).choice([3.0, 12.0], (12, 1, 9, 9)).astype(np.float32)
+    np.save(study / "x.npy", x)
+    result = hofno("predict", folder, study / "x.npy", study / "y.npy")
+    assert result.exit_code == 0, (result.output, result.exception)
+    means = np.load(study / "y.npy").astype(float).mean((1, 2, 3))
+    bound = storage.read_json(folder / "evaluation.json")["outcomes"][NAME]["bound"]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.output.splitlines() if "│" in line]
+    assert rows == [[str(k), f"{mean:.4g} ± {bound:.2g}"] for k, mean in enumerate(means[:10])]
+    assert "the first 10 of 12; ±: the error that 90% stay below" in " ".join(result.output.split())
+    load(folder).save(study / "saved")
+    np.save(study / "fine.npy", np.repeat(x, 2, 2)[..., :9])
+    for run, given in ((study / "saved", "x.npy"), (folder, "fine.npy")):
+        result = hofno("predict", run, study / given, study / "y.npy", "--force")
+        assert result.exit_code == 0, (result.output, result.exception)
+        assert "quantities" not in result.output

@@ -1,9 +1,10 @@
-"""What `hofno predict` says about the errors of its predictions."""
+"""What `hofno predict` says about its predictions: what comes of them, and what errors to expect."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from hofno.data.dataset import Split
 from hofno.data.experience import Experience
+from hofno.evaluation.outcomes import numbers_of
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
@@ -20,6 +22,9 @@ STRANGE = 1.5
 """Inputs this many times as far from those of training as any validation input are named."""
 
 NAMED = 5
+
+LISTED = 10
+"""Predictions whose outcomes are shown."""
 
 
 def what_to_expect(
@@ -114,6 +119,31 @@ def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], 
         kept = [f"{found['bound']:.4g}", f"{found['kept']:.0%}"] if "bound" in found else ["-", "-"]
         rows.append([f"{name} ({found['unit']})" if found["unit"] else name, *numbers, *kept])
     return header, rows
+
+
+def predicted_rows(run: Path, x: Tensor, y: Tensor) -> tuple[list[str], list[list[str]]] | None:
+    """Header and rows of the outcomes of predictions, the first ones, each with its bound where that is known.
+
+    None for saved models, which do not say what their problem is, problems without outcomes, and other grids.
+    """
+    from hofno import storage
+    from hofno.problems.registry import problem
+    from hofno.stages import read_spec
+
+    if not (run / "spec.toml").exists():
+        return None
+    data, file = read_spec(run).data, run / "evaluation.json"
+    made = problem(data.problem, data.parameters)
+    grid = made.grid_geometry
+    if not made.outcomes or (not isinstance(grid, Points) and tuple(y.shape[2:]) != grid.shape):
+        return None
+    known = storage.read_json(file).get("outcomes", {}) if file.exists() else {}
+    header, columns = ["input"], [list(map(str, range(min(len(y), LISTED))))]
+    for name, values in numbers_of(made.outcomes, x[:LISTED], y[:LISTED]).items():
+        unit, bound = made.outcomes[name].unit, known.get(name, {}).get("bound")
+        header.append(f"{name} ({unit})" if unit else name)
+        columns.append([f"{value:.4g}" + ("" if bound is None else f" ± {bound:.2g}") for value in values.tolist()])
+    return header, [list(row) for row in zip(*columns, strict=True)]
 
 
 def _told(correlation: float | None) -> str:

@@ -139,8 +139,12 @@ def predicted_outcomes(
     surrogate.check_call(batch_size)
     batch = surrogate.asked(x, coords, mask, fixed)
     y = surrogate.predict_tensor(batch.fields, batch_size, coords=batch.coords, mask=batch.inside)
-    outcomes = Outcomes(asked).asked
-    return {name: batch.numbers(_numbers(name, how, batch.fields, y)) for name, how in outcomes.items()}
+    return {name: batch.numbers(found) for name, found in numbers_of(asked, batch.fields, y).items()}
+
+
+def numbers_of(asked: Asked, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """By name, of raw inputs (n, c, *grid) and fields (n, c', *grid), true or predicted: (n,) each, float64."""
+    return {name: _numbers(name, outcome, x, y) for name, outcome in Outcomes(asked).asked.items()}
 
 
 def beside_validation(surrogate: Surrogate, data: Dataset, test: Outcomes, batch_size: int = 32) -> dict[str, Found]:
