@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
 from hofno.data.experience import Experience
+from hofno.data.given import Given
 from hofno.evaluation.outcomes import numbers_of
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
 from hofno.surrogate import Moments, Surrogate
+
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, header and rows."""
 
 STRANGE = 1.5
 """Inputs this many times as far from those of training as any validation input are named."""
@@ -121,29 +126,41 @@ def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], 
     return header, rows
 
 
-def predicted_rows(run: Path, x: Tensor, y: Tensor) -> tuple[list[str], list[list[str]]] | None:
-    """Header and rows of the outcomes of predictions, the first ones, each with its bound where that is known.
+def predicted_outcomes_table(run: Path, operator: Surrogate, batch: Given, y: Tensor) -> Table | None:
+    """Title, header and rows of what comes of predictions: the first ones, of frames the last of each block.
 
-    None for saved models, which do not say what their problem is, problems without outcomes, and other grids.
+    Each has its bound where that is known, and its input is not unlike those of training. None for saved models, which
+    do not say what their problem is, problems in time or without outcomes, and other grids.
     """
     from hofno import storage
     from hofno.problems.registry import problem
     from hofno.stages import read_spec
 
-    if not (run / "spec.toml").exists():
+    if operator.rollout is not None or not (run / "spec.toml").exists():
         return None
     data, file = read_spec(run).data, run / "evaluation.json"
     made = problem(data.problem, data.parameters)
-    grid = made.grid_geometry
+    grid, together = made.grid_geometry, made.together
     if not made.outcomes or (not isinstance(grid, Points) and tuple(y.shape[2:]) != grid.shape):
         return None
+    together = together if len(y) % together == 0 else 1
+    few = torch.arange(together - 1, len(y), together)[:LISTED]
+    places, inside = (None if part is None else part[few] for part in (batch.coords, batch.inside))
+    x, like = batch.fields[few], torch.ones(len(few), dtype=torch.bool)
+    if operator.experience is not None:
+        like = operator.experience.strangeness(x, places, inside) <= STRANGE
     known = storage.read_json(file).get("outcomes", {}) if file.exists() else {}
-    header, columns = ["input"], [list(map(str, range(min(len(y), LISTED))))]
-    for name, values in numbers_of(made.outcomes, x[:LISTED], y[:LISTED]).items():
+    header, columns, bounded = ["input"], [list(map(str, few.tolist()))], False
+    for name, values in numbers_of(made.outcomes, x, y[few]).items():
         unit, bound = made.outcomes[name].unit, known.get(name, {}).get("bound")
         header.append(f"{name} ({unit})" if unit else name)
-        columns.append([f"{value:.4g}" + ("" if bound is None else f" ± {bound:.2g}") for value in values.tolist()])
-    return header, [list(row) for row in zip(*columns, strict=True)]
+        most = ["" if bound is None or not one else f" ± {bound:.2g}" for one in like.tolist()]
+        bounded = bounded or any(most)
+        columns.append([f"{value:.4g}{error}" for value, error in zip(values.tolist(), most, strict=True)])
+    title = "quantities of interest" + f", the last of each {together} frames" * (together > 1)
+    title += f", the first {len(few)} of {len(y) // together}" * (len(few) < len(y) // together)
+    title += f"; ±: the error that {COVERAGE:.0%} stay below, by validation samples" * bounded
+    return title, header, [list(row) for row in zip(*columns, strict=True)]
 
 
 def _told(correlation: float | None) -> str:

@@ -183,7 +183,7 @@ def predict(
     validation samples of the training, and which inputs are unlike those of training.
     """
     from hofno import storage
-    from hofno.cli.expect import has_bounds, predicted_rows, what_to_expect
+    from hofno.cli.expect import has_bounds, predicted_outcomes_table, what_to_expect
     from hofno.data.given import what_is_lost
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
@@ -222,16 +222,10 @@ def predict(
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
     if lost := what_is_lost(found):
         typer.echo(lost)
-    if outcomes := None if operator.rollout else predicted_rows(run, batch.fields, found):
-        print_table(f"quantities of interest{_first_of(len(found), outcomes[1])}", *outcomes)
+    if outcomes := predicted_outcomes_table(run, operator, batch, found):
+        print_table(*outcomes)
     for line in what_to_expect(operator, *asked, inside, kept, steps=steps, moments=moments):
         typer.echo(line)
-
-
-def _first_of(count: int, rows: list[list[str]]) -> str:
-    """How many predictions a table shows, and what stands behind ±."""
-    some = f", the first {len(rows)} of {count}" if len(rows) < count else ""
-    return some + "; ±: the error that 90% stay below, by validation samples" * any("±" in cell for cell in rows[0])
 
 
 def report(
