@@ -75,6 +75,9 @@ def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
     row = next(line for line in result.output.splitlines() if NAME in line)
     assert [cell.strip() for cell in row.split("│")][-3:-1] == ["-", "-"]
+    assert "bounds of these take 9 validation samples, and 1 were at hand" in result.stdout
+    assert "bounds of these" not in hofno("evaluate", folder).stdout
+    assert f"outcomes         {NAME}" in hofno("show", "darcy.toml").stdout
 
 
 def test_of_frames_it_is_the_last_one_of_each_block(folder: Path) -> None:

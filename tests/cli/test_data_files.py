@@ -220,10 +220,12 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
     assert len(run["rollout"]["rel_l2_per_step"]) == 3
     assert "the first of its 2 fields" in (arrays / "study" / "report.md").read_text()
     told = hofno("generate", "own.toml")
-    assert "target field 1" in told.stdout, told.output
+    assert "target field 2" in told.stdout, told.output
     (arrays / "named.toml").write_text('targets = ["head (m)", "flux (m/s)"]\n' + (arrays / "own.toml").read_text())
     told = hofno("generate", "named.toml")
-    assert "target field 1: flux (m/s)" in told.stdout, told.output
+    assert "target field 2: flux (m/s)" in told.stdout, told.output
+    told = hofno("train", "named.toml", "--out", "alone")
+    assert "test rel_l2_field_2 of flux: " in told.stdout, told.output
     assert "head (m), flux (m/s)" in hofno("show", "named.toml").stdout
     assert hofno("run", "named.toml", "--out", "study").exit_code == 0, "names change no run"
     page = (arrays / "study" / "report.md").read_text()

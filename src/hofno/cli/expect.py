@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from hofno.evaluation.outcomes import numbers_of
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
+from hofno.problems.quantities import Quantity
 from hofno.surrogate import Moments, Surrogate
 
 Table = tuple[str, list[str], list[list[str]]]
@@ -113,6 +114,12 @@ def what_was_kept(bound: Mapping[str, Any], beside: str = "") -> list[str]:
             f"{each['kept']:.0%} stay below their own" + _told(each["correlation"])
         )
     return lines
+
+
+def names_of_errors(targets: Sequence[Quantity]) -> dict[str, str]:
+    """What the errors of single fields are of, where their names are known; those with a unit have it too."""
+    several = {f"rel_l2_field_{i}": target.name for i, target in enumerate(targets, 1)}
+    return several | {f"rmse_field_{i}": str(target) for i, target in enumerate(targets, 1)}
 
 
 def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

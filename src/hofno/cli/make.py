@@ -233,6 +233,8 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
 
 def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, track: tuple[str, ...]) -> None:
     from hofno import stages
+    from hofno.cli.expect import names_of_errors
+    from hofno.data.names import quantities_of
     from hofno.problems.registry import problem
     from hofno.show import choose_show, progress_on
     from hofno.train.track import check_trackers
@@ -249,8 +251,9 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
     if not ranks.first:
         return
     record, _ = stages.evaluate_run(read, data, path, surrogate)
+    called = names_of_errors(quantities_of(read).targets)
     for name, value in record["metrics"].items():
-        typer.echo(f"test {name}: {value:.6g}")
+        typer.echo(f"test {name}{f' of {called[name]}' if name in called else ''}: {value:.6g}")
     if mean := record.get("mean_target"):
         typer.echo(f"predicting the mean of the training targets: rel_l2 {mean['rel_l2']:.6g}")
     typer.echo(f"saved in {path}")

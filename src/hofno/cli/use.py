@@ -12,9 +12,6 @@ from hofno.errors import CheckpointError, SpecError
 from hofno.storage.runs import instead_of_a_run, runs_of_study
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hofno.problems.quantities import Quantity
     from hofno.spec import Spec
 
 WORST = 5
@@ -56,10 +53,11 @@ def evaluate(
 
     from hofno import spec as specs
     from hofno import stages
-    from hofno.cli.expect import beside_the_bound, outcome_rows, what_was_kept
+    from hofno.cli.expect import beside_the_bound, names_of_errors, outcome_rows, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.names import quantities_of
     from hofno.data.stamps import changed_files
+    from hofno.evaluation.score import LEAST_KNOWN
     from hofno.saved import load
     from hofno.show import choose_show, progress_on
 
@@ -120,15 +118,12 @@ def evaluate(
         typer.echo(line)
     if outcomes:
         print_table("quantities of interest", *outcome_rows(outcomes))
+        if not any("bound" in one for one in outcomes.values()):
+            known = len(data.valid) // data.test.together
+            typer.echo(f"bounds of these take {LEAST_KNOWN} validation samples, and {known} were at hand")
     if surrogate.experience is None:
         typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)
-
-
-def names_of_errors(targets: Sequence[Quantity]) -> dict[str, str]:
-    """What the errors of single fields are of, where their names are known; those with a unit have it too."""
-    several = {f"rel_l2_field_{i}": target.name for i, target in enumerate(targets, 1)}
-    return several | {f"rmse_field_{i}": str(target) for i, target in enumerate(targets, 1)}
 
 
 def _more_of_files(spec: Spec) -> str:
