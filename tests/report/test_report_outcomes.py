@@ -18,7 +18,7 @@ def run(label: str, seed: int, error: float, **more: float) -> dict[str, object]
 def test_rows_are_means_over_seeds_and_bounds_may_be_missing() -> None:
     page = Page("t", "l")
     of_order_2 = [run("HO-FNO order 2", seed, error, bound=0.2, kept=0.9) for seed, error in ((0, 0.1), (1, 0.3))]
-    outcomes_chapter(page, [*of_order_2, run("FNO", 0, 0.4), {"label": "other", "cell": {}, "seed": 0}], {})
+    outcomes_chapter(page, [*of_order_2, run("FNO", 0, 0.4), {"label": "other", "cell": {}, "seed": 0}], {}, least=9)
     rows = [line for line in page.markdown().splitlines() if line.startswith("| lift")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert cells == [
@@ -31,7 +31,7 @@ def test_rows_are_means_over_seeds_and_bounds_may_be_missing() -> None:
 
 def test_without_bounds_there_are_no_columns_for_them_and_the_reason_is_told() -> None:
     page = Page("t", "l")
-    outcomes_chapter(page, [run("FNO", 0, 0.4)], {})
+    outcomes_chapter(page, [run("FNO", 0, 0.4)], {}, least=9)
     assert "| lift | FNO | 0.400 | 0.300 |\n" in page.markdown()
     assert "take 9 validation samples" in page.markdown()
     assert "bound for" not in page.markdown()
@@ -39,7 +39,7 @@ def test_without_bounds_there_are_no_columns_for_them_and_the_reason_is_told() -
 
 def test_numbers_of_frames_are_called_so() -> None:
     page = Page("t", "l")
-    outcomes_chapter(page, [run("FNO", 0, 0.4, bound=0.2, kept=0.9)], {}, together=20)
+    outcomes_chapter(page, [run("FNO", 0, 0.4, bound=0.2, kept=0.9)], {}, least=9, together=20)
     assert "One number for each of the 20 frames of each sample" in page.markdown()
     assert "the largest error of the frames, in 90% of samples," in page.markdown()
 
@@ -48,7 +48,7 @@ def test_units_stand_with_names_and_samples_are_drawn() -> None:
     page = Page("t", "l")
     known = {"unit": "mm", "mean_error": 0.1, "deviation_of_truth": 0.3, "largest_error": 1.0, "bias": 0.0}
     record = {"outcomes": {"width": known}, "per_sample": {"outcomes": {"width": {"truth": [1], "prediction": [2]}}}}
-    outcomes_chapter(page, [{"label": "FNO", "cell": {}, "seed": 0, **record}], {"FNO": record})
+    outcomes_chapter(page, [{"label": "FNO", "cell": {}, "seed": 0, **record}], {"FNO": record}, least=9)
     assert "| width (mm) | FNO |" in page.markdown()
     assert page.html().count("<img") == 1
 

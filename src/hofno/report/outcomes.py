@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hofno.evaluation.score import LEAST_KNOWN
 from hofno.report.digits import number
 from hofno.report.drawing import GREY, expect_some, legend_below, panels, series_styles, styled
 from hofno.report.page import Page
@@ -21,11 +20,11 @@ COLUMNS = 3
 
 
 def outcomes_chapter(
-    page: Page, runs: Sequence[Mapping[str, Any]], records: Mapping[str, Any], together: int = 1
+    page: Page, runs: Sequence[Mapping[str, Any]], records: Mapping[str, Any], least: int, together: int = 1
 ) -> None:
     """Errors of outcomes of all `runs` that have some, means over seeds; drawn by sample from evaluation records.
 
-    So many consecutive samples are `together`, as the frames of a block.
+    Bounds take at least so many validation samples. So many consecutive samples are `together`, as frames of a block.
     """
     page.section("Quantities of interest")
     cells = []
@@ -49,7 +48,7 @@ def outcomes_chapter(
     page.text(
         f"One number for each {each}, by the same formula from predicted and true fields. Errors are absolute, in its "
         "unit; errors near the deviation of the truth are those of a constant. "
-        + (bound if bounded else f"Bounds of these errors take {LEAST_KNOWN} validation samples, which were not there.")
+        + (bound if bounded else f"Bounds of these errors take {least} validation samples, which were not there.")
     )
     if shown := {label: record["per_sample"]["outcomes"] for label, record in records.items() if _has(record)}:
         units = {name: one["unit"] for record in records.values() for name, one in record.get("outcomes", {}).items()}
