@@ -12,7 +12,6 @@ from torch import nn
 from typer.testing import Result
 
 from hofno import Surrogate, generate, load, storage
-from hofno import spec as specs
 from hofno.cli.expect import predicted_outcomes_table
 from hofno.data.normalise import ChannelNormaliser
 from hofno.geometry import Grid
@@ -81,11 +80,10 @@ def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
 
 
 def test_of_frames_it_is_the_last_one_of_each_block(folder: Path) -> None:
-    """A saved operator beside the spec of a run; four blocks, and frames that make no whole block."""
+    """Of four blocks, and of frames that make no whole block."""
     same, grid = ChannelNormaliser.identity(2), Grid(shape=(11, 4), periodic=False)
-    operator = Surrogate(nn.Conv2d(2, 4, 1), same, ChannelNormaliser.identity(4), grid)
-    data = {"problem": "plasticity", "coarsen": 10, "form": "frames"}
-    (folder / "spec.toml").write_text(specs.to_toml({"data": data, "model": {"name": "hofno", "modes": [4, 2]}}))
+    stamp = {"data": {"problem": "plasticity", "parameters": {"coarsen": 10, "form": "frames"}}}
+    operator = Surrogate(nn.Conv2d(2, 4, 1), same, ChannelNormaliser.identity(4), grid, stamp)
     y = torch.zeros(80, 4, 11, 4)
     y[:, 2] = torch.arange(80.0)[:, None, None]
     x = torch.zeros(80, 2, 11, 4)
@@ -101,7 +99,7 @@ def test_of_frames_it_is_the_last_one_of_each_block(folder: Path) -> None:
 
 
 def test_predictions_have_them_too(hofno: Hofno, study: Path) -> None:
-    """The first ten, with their bounds unless they are unlike those of training; none on other grids or of models."""
+    """The first ten, with their bounds unless they are unlike those of training; none on other grids."""
     (folder,) = (study / "runs").iterdir()
     x = generate("darcy", **{**read_spec(folder).data.parameters, "test": 12}).test.x.numpy()
     x[3] *= 50
@@ -115,7 +113,9 @@ def test_predictions_have_them_too(hofno: Hofno, study: Path) -> None:
     assert "the first 10 of 12; ±: the error that 90% stay below" in " ".join(result.output.split())
     load(folder).save(study / "saved")
     np.save(study / "fine.npy", np.repeat(x, 2, 2)[..., :9])
-    for run, given in ((study / "saved", "x.npy"), (folder, "fine.npy")):
-        result = hofno("predict", run, study / given, study / "y.npy", "--force")
-        assert result.exit_code == 0, (result.output, result.exception)
-        assert "quantities" not in result.output
+    told = hofno("predict", study / "saved", study / "x.npy", study / "y.npy", "--force").output
+    assert f"│ {means[0]:.4g} " in told, "a model without a run has numbers"
+    assert "±" not in told, "and no bounds of them"
+    result = hofno("predict", folder, study / "fine.npy", study / "y.npy", "--force")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "quantities" not in result.output

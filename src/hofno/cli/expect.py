@@ -14,10 +14,12 @@ from torch import Tensor
 from hofno.data.dataset import Split
 from hofno.data.experience import Experience
 from hofno.data.given import Given
+from hofno.errors import SpecError
 from hofno.evaluation.outcomes import numbers_of
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
+from hofno.problems.base import Problem
 from hofno.problems.quantities import Quantity
 from hofno.surrogate import Moments, Surrogate
 
@@ -136,19 +138,16 @@ def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], 
 def predicted_outcomes_table(run: Path, operator: Surrogate, batch: Given, y: Tensor) -> Table | None:
     """Title, header and rows of what comes of predictions: the first ones, of frames the last of each block.
 
-    Each has its bound where that is known, and its input is not unlike those of training. None for saved models, which
-    do not say what their problem is, problems in time or without outcomes, and other grids.
+    Each has its bound where that is known, of runs that were evaluated, and its input is not unlike those of training.
+    None for problems that are not known, in time or without outcomes, and on other grids.
     """
     from hofno import storage
-    from hofno.problems.registry import problem
-    from hofno.stages import read_spec
 
-    if operator.rollout is not None or not (run / "spec.toml").exists():
+    made, file = _problem_of(run, operator), run / "evaluation.json"
+    if made is None or not made.outcomes or made.rollout is not None:
         return None
-    data, file = read_spec(run).data, run / "evaluation.json"
-    made = problem(data.problem, data.parameters)
     grid, together = made.grid_geometry, made.together
-    if not made.outcomes or (not isinstance(grid, Points) and tuple(y.shape[2:]) != grid.shape):
+    if not isinstance(grid, Points) and tuple(y.shape[2:]) != grid.shape:
         return None
     together = together if len(y) % together == 0 else 1
     few = torch.arange(together - 1, len(y), together)[:LISTED]
@@ -168,6 +167,18 @@ def predicted_outcomes_table(run: Path, operator: Surrogate, batch: Given, y: Te
     title += f", the first {len(few)} of {len(y) // together}" * (len(few) < len(y) // together)
     title += f"; ±: the error that {COVERAGE:.0%} stay below, by validation samples" * bounded
     return title, header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _problem_of(run: Path, operator: Surrogate) -> Problem | None:
+    """What the operator knows of it, or the spec of its run, if it has one."""
+    from hofno.problems.registry import problem
+    from hofno.stages import read_spec
+
+    try:
+        return operator.problem
+    except SpecError:
+        data = read_spec(run).data if (run / "spec.toml").exists() else None
+    return None if data is None else problem(data.problem, data.parameters)
 
 
 def _told(correlation: float | None) -> str:
