@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from hofno import spec as specs
+from hofno.fits import check
 from hofno.models import build, parameter_counts
 from hofno.problems.registry import problem
 from hofno.report import published
 from hofno.spec import Spec
-from hofno.stages import check
 
 FOLDER = Path(__file__).parents[1] / "specs" / "paper"
 

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 from hofno.bench import bench_command, curves, memory, neuralop, peers
 from hofno.bench.measure import ParityError, digits, milliseconds
-from hofno.bench.memory import OUT_OF_MEMORY, Probe, high_water_mark, measure_here, probe
+from hofno.bench.memory import OUT_OF_MEMORY, Probe, grown, high_water_mark, measure_here, probe
 from hofno.bench.models import SHAPES, training_step
 from hofno.bench.peers import Case, Sweep, cases, compare_shape, run_peers
 from hofno.bench.plain import ModelShape
@@ -455,3 +455,9 @@ def test_the_real_package_does_equal_work(name: str, points: int) -> None:
     counts = {subject.key: real_parameters(build(subject.key, shape, CPU)) for subject in subjects(shape)}
     check_parameters(counts, subjects(shape))
     assert network(torch.randn(1, shape.in_channels, points, points)).shape == (1, 1, points, points)
+
+
+def test_a_mark_that_seems_to_fall_has_not_grown() -> None:
+    assert grown(4096, 8192) == 4096
+    assert grown(8192, 4096) == 0
+    assert grown(None, 1) is grown(1, None) is None

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hofno import fits
 from hofno import spec as specs
-from hofno import stages
 from hofno.errors import HofnoError, SpecError
 from hofno.models.registry import MODELS, arguments_of, check_arguments
 from hofno.spec import Spec
@@ -256,7 +256,7 @@ SHIPPED = sorted((Path(__file__).parents[1] / "specs").glob("**/*.toml"))
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_every_shipped_spec_describes_runs_that_can_be(path: Path) -> None:
-    from hofno.stages import check
+    from hofno.fits import check
 
     spec = specs.load(path)
     assert spec.title
@@ -276,13 +276,13 @@ def test_every_shipped_spec_describes_runs_that_can_be(path: Path) -> None:
 )
 def test_a_model_that_cannot_take_the_data_fails_early(problem: str, model: dict[str, object], text: str) -> None:
     with pytest.raises(HofnoError, match=re.escape(text)):
-        stages.check(specs.parse({"data": {"problem": problem}, "model": model}))
+        fits.check(specs.parse({"data": {"problem": problem}, "model": model}))
 
 
 def test_an_optimiser_of_matrices_needs_some() -> None:
     values = {"data": {"problem": "darcy"}, "model": {"name": "unet"}, "train": {"optimiser": "muon"}}
     with pytest.raises(SpecError, match=r"is for matrices inside of blocks.*UNet has none; use 'adamw'"):
-        stages.check(specs.parse(values))
+        fits.check(specs.parse(values))
 
 
 def test_a_misspelt_section_is_an_unknown_key() -> None:

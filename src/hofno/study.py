@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from hofno import fits, storage
 from hofno import spec as specs
-from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device, gpus_to_share
 from hofno.data.files import stamps_of
@@ -32,7 +32,6 @@ from hofno.problems.registry import problem
 from hofno.show import Show, Silent, progress_on, showing
 from hofno.spec import Spec
 from hofno.stages import (
-    check,
     evaluate_run,
     make_data,
     read_spec,
@@ -138,7 +137,7 @@ def checked_members(spec: Spec) -> list[tuple[Spec, dict[str, Any]]]:
     for member, cell in members:
         name = f"{name_of(member, cell)}, seed {member.seed}"
         try:
-            check(member)
+            fits.check(member)
         except HofnoError as error:
             if len(members) == 1:
                 raise

@@ -170,25 +170,41 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     page.figure(figures.learning_curves(histories), caption)
     page.section("What the models predict")
     evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
-    data = make_data(next(iter(few.values()))[0])
-    _warn_of_changed_files(data.stamp, [folder for _, folder in few.values()])
-    made = problem(spec.data.problem, spec.data.parameters)
-    scene = scene_of(made, quantities_of(spec))
+    first, _ = next(iter(few.values()))
+    folders = {label: folder for label, (member, folder) in few.items() if _has_samples_of(first, member)}
+    if len(folders) < len(few):
+        page.text(
+            f"The sample is of the data of {next(iter(folders))}; models whose data have other samples are left out."
+        )
+    data = make_data(first)
+    _warn_of_changed_files(data.stamp, list(folders.values()))
+    made = problem(first.data.problem, first.data.parameters)
+    scene = scene_of(made, quantities_of(first))
     count = len(data.test) // made.together
     shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
     x, y, coords, mask = shown_sample.x, shown_sample.y, shown_sample.coords, shown_sample.mask
     if data.rollout is None:
-        found = {label: load(folder).predict_tensor(x, coords=coords, mask=mask) for label, (_, folder) in few.items()}
+        found = {label: load(folder).predict_tensor(x, coords=coords, mask=mask) for label, folder in folders.items()}
         there = slice(None) if mask is None else mask[0]
         predictions = {label: values[..., there].numpy() for label, values in found.items()}
         show_sample(page, _where_points_are(shown_sample), predictions, scene, count)
     else:
         truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
         name = next(iter(scene.targets), "fields")
-        folders = {label: folder for label, (_, folder) in few.items()}
         _rollouts(page, x, truth, folders, evaluations, made, name, count)
     chapters.every_sample(page, evaluations, count)
     return True
+
+
+def _has_samples_of(first: Spec, other: Spec) -> bool:
+    """Whether the data of two runs have the same test samples.
+
+    These may have a random stream of their own, whatever the counts of others; else all splits are cut out of one set.
+    """
+    made = [problem(spec.data.problem, spec.data.parameters) for spec in (first, other)]
+    free = {"train", "valid"} if made[0].one_set is None else set[str]()
+    told = [{key: value for key, value in one.parameters().items() if key not in free} for one in made]
+    return first.data.problem == other.data.problem and told[0] == told[1]
 
 
 def _where_points_are(shown: Split) -> Split:

@@ -16,10 +16,10 @@ from typer.testing import Result
 from hofno import spec as specs
 from hofno.bench import rehearse
 from hofno.cli.cost import _Counting, cost_of, step_flops
+from hofno.fits import sample_shapes
 from hofno.models import MODELS, build
 from hofno.models.registry import GEOMETRIES, arguments_of, place
 from hofno.problems.registry import problem
-from hofno.stages import sample_shapes
 from hofno.train.phases import Phase
 
 Hofno = Callable[..., Result]

@@ -22,8 +22,8 @@ from cli_children import Child
 from typer.testing import Result
 
 import hofno as package
+from hofno import fits, stages, storage, study, study_results
 from hofno import spec as specs
-from hofno import stages, storage, study, study_results
 from hofno.cli.failures import explain
 from hofno.data.dataset import Dataset
 from hofno.errors import HofnoError
@@ -392,7 +392,7 @@ class TestErrorsInOneLine:
         def fail(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(study, "check", fail)
+        monkeypatch.setattr(fits, "check", fail)
 
     def test_ctrl_c_outside_of_training(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failing(monkeypatch, KeyboardInterrupt())

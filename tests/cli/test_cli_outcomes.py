@@ -14,8 +14,9 @@ from typer.testing import Result
 from hofno import Surrogate, generate, load, storage
 from hofno.cli.expect import predicted_outcomes_table
 from hofno.data.normalise import ChannelNormaliser
+from hofno.evaluation import score
 from hofno.geometry import Grid
-from hofno.stages import read_spec
+from hofno.stages import make_data, read_spec
 
 Hofno = Callable[..., Result]
 
@@ -64,7 +65,12 @@ def test_what_is_written_shown_and_drawn(hofno: Hofno, study: Path) -> None:
     assert "Quantities of interest" in (study / "report.md").read_text(encoding="utf-8")
     result = hofno("evaluate", folder)
     assert "quantities of interest" in result.output
-    assert f"{told['mean_error']:.4g}" in next(line for line in result.output.splitlines() if NAME in line)
+    row = next(line for line in result.output.splitlines() if NAME in line)
+    keys = "mean_error", "largest_error", "deviation_of_truth", "bound"
+    assert [cell.strip() for cell in row.split("│")][2:-1] == [
+        *(f"{told[key]:.4g}" for key in keys),
+        f"{told['kept']:.0%}",
+    ]
 
 
 def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
@@ -119,3 +125,61 @@ def test_predictions_have_them_too(hofno: Hofno, study: Path) -> None:
     result = hofno("predict", folder, study / "fine.npy", study / "y.npy", "--force")
     assert result.exit_code == 0, (result.output, result.exception)
     assert "quantities" not in result.output
+
+
+def test_without_the_training_samples_what_was_known_of_them_stays(
+    hofno: Hofno, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is gone, and test samples are made alone."""
+    (folder,) = (study / "runs").iterdir()
+    before = storage.read_json(folder / "evaluation.json")
+    assert "mean_target" in before
+    assert "bound" in before["outcomes"][NAME]
+    monkeypatch.setenv("HOFNO_DATA", "other")
+    result = hofno("evaluate", folder)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "predicting the mean of the training targets" in result.output
+    after = storage.read_json(folder / "evaluation.json")
+    assert after.keys() == before.keys()
+    assert after["mean_target"] == before["mean_target"]
+    assert after["outcomes"] == before["outcomes"]
+    storage.write_json(folder / "evaluation.json", {**before, "spec_hash": "of another run"})
+    hofno("evaluate", folder)
+    assert "mean_target" not in storage.read_json(folder / "evaluation.json")
+    (folder / "evaluation.json").write_text("{")
+    assert hofno("evaluate", folder).exit_code == 0
+
+
+OWN = """
+targets = ["head (m)", "flux"]
+
+[data]
+problem = "arrays"
+x = "x.npy"
+y = "y.npy"
+
+[model]
+name = "hofno"
+modes = [3, 3]
+width = 4
+depth = 1
+
+[train]
+epochs = 1
+"""
+
+
+def test_errors_of_fields_have_their_names_and_those_in_units_their_units(hofno: Hofno, folder: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name, channels in (("x", 1), ("y", 2)):
+        np.save(f"{name}.npy", generator.normal(size=(30, channels, 8, 8)))
+    (folder / "own.toml").write_text(OWN)
+    assert hofno("train", "own.toml", "--out", "run").exit_code == 0
+    found = score(load("run"), make_data(read_spec(Path("run"))).test).field_mse[:, 0].sqrt()
+    rows = [
+        [cell.strip() for cell in line.strip("│").split("│")] for line in hofno("evaluate", "run").output.splitlines()
+    ]
+    told = {row[0]: row[1:] for row in rows if len(row) == 4}
+    assert {"rel_l2_field_1: head", "rmse_field_1: head (m)", "rmse_field_2: flux"} < told.keys()
+    expected = [float(value) for value in (found.square().mean().sqrt(), found.median(), found.max())]
+    assert [float(cell) for cell in told["rmse_field_1: head (m)"]] == pytest.approx(expected, rel=1e-5)

@@ -72,6 +72,20 @@ def test_generate(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     assert all((made / name).read_bytes() == content[name] for name in arrays)
 
 
+def test_data_are_made_whatever_the_model_is(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does not take them is told, and refused where it is trained."""
+    monkeypatch.setenv("HOFNO_DATA", str(folder / "store"))
+    told = hofno("generate", "tiny", "--set", "model.modes=[40, 40]", "--threads", "1")
+    assert told.exit_code == 0, told.output
+    assert "the model of tiny cannot be trained on them as it is: modes[0]=40 is more than" in told.stdout
+    assert "cannot be trained" not in hofno("generate", "tiny").stdout
+    assert hofno("train", "tiny", "--out", "run", "--set", "model.modes=[40, 40]").exit_code == 2
+    wrong = hofno("generate", "tiny", "--set", 'targets=["a", "b"]')
+    assert wrong.exit_code == 2
+    assert "names 2 channels" in wrong.stderr
+    assert "--threads is a number" in hofno("generate", "tiny", "--threads", "none").stderr
+
+
 def test_train_writes_a_run(run: Path, hofno: Hofno) -> None:
     names = {path.name for path in run.iterdir()}
     model = {"model.safetensors", "normalisers.safetensors", "experience.safetensors", "model.json", "manifest.json"}

@@ -376,7 +376,17 @@ def test_own_trajectories_with_fixed_fields(arrays: Path, hofno: Hofno) -> None:
     shown = hofno("show", "own.toml")
     assert "4 input and 1 target channels" in shown.stdout, shown.output
     assert "2 frames with 2 fixed fields to the next, 3 times" in shown.stdout
-    assert "fixed field 1" in hofno("generate", "own.toml").stdout
+    assert "fixed field 2" in hofno("generate", "own.toml").stdout
+    names = 'inputs = ["medium (m)", "depth"]\ntargets = ["head (m)"]\n'
+    (arrays / "named.toml").write_text(names + (arrays / "own.toml").read_text())
+    told = hofno("generate", "named.toml").stdout
+    for name in (
+        "fixed field 1: medium (m)",
+        "fixed field 2: depth",
+        "input frames: head (m)",
+        "target frames: head (m)",
+    ):
+        assert name in told
     result = hofno("run", "own.toml", "--out", "study")
     assert result.exit_code == 0, result.output
     (run,) = json.loads((arrays / "study" / "results.json").read_text())["runs"]

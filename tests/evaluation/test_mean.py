@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import Tensor, nn
 
 from hofno import Dataset, Split, Surrogate
 from hofno.data.normalise import ChannelNormaliser
+from hofno.errors import DataError
 from hofno.evaluation import mean, score
 from hofno.evaluation.mean import errors_of_mean, mean_target
 from hofno.evaluation.whole import measure_test
@@ -57,6 +60,9 @@ def test_blocks_have_a_mean_for_each_of_their_samples() -> None:
     blocks, truth = y.numpy().reshape(3, 2, 2, 4, 3), test.numpy().reshape(2, 2, 2, 4, 3)
     assert mean_target(data).shape == (2, 2, 4, 3)
     assert errors_of_mean(data)["rel_l2"] == pytest.approx(relative(blocks.mean(0, keepdims=True), truth), rel=1e-5)
+    for broken in ({"train": data.train[1:5]}, {"train": data.train[:3]}, {"test": data.test[1:3]}):
+        with pytest.raises(DataError, match="some were taken out of their blocks"):
+            errors_of_mean(replace(data, **broken))
 
 
 def test_scattered_points_have_one_number_for_each_channel() -> None:

@@ -75,6 +75,8 @@ def test_of_blocks_the_bound_is_for_the_largest_error_of_each() -> None:
     assert found.bound == 9.0
     assert len(found.errors) == 4
     assert found.record()["kept"] == 1.0
+    few = Dataset(data.train, valid[:16], test, data.grid, "user", {}, "")
+    assert outcomes_of(half(), few, {"peak": largest()})["peak"].bound is None, "16 samples are 8 blocks"
 
 
 @pytest.mark.parametrize("how", [lambda x, y: y.amax(), lambda x, y: y[:, 0], lambda x, y: y.amax((1, 2))])
@@ -90,6 +92,9 @@ def test_predictions_that_are_no_numbers_are_large_errors() -> None:
     record = outcomes_of(operator, data_of(1, 3), {"mean": mean()})["mean"].record()
     assert all(math.isfinite(value) for value in record.values() if not isinstance(value, str))
     assert record["mean_error"] > 1e70
+    with torch.no_grad():
+        operator.model.get_parameter("factor").fill_(-math.inf)
+    assert outcomes_of(operator, data_of(1, 3), {"own": lambda x, y: y[:, 0, 2, 3]})["own"].record()["bias"] < -1e70
 
 
 @given(st.integers(3, 40), st.floats(-5, 5), st.floats(0.1, 3))

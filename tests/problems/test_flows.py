@@ -22,6 +22,8 @@ from hofno.problems import flows, groups
 from hofno.problems.flows import Flow
 from hofno.problems.navier_stokes import NavierStokesFlow, VorticitySimulator
 from hofno.problems.shallow_water import ShallowWaterFlow, WaterSimulator
+from hofno.storage import files
+from hofno.storage.files import temporary_beside
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,14 @@ class TestFolder:
         (tmp_path / "part-000000-000002" / "manifest.json").unlink()
         assert np.array_equal(flow().trajectories(folder=tmp_path, again=True), whole)
         assert np.array_equal(flow().trajectories(folder=tmp_path), whole)
+
+    def test_what_a_killed_process_left_half_written_goes(
+        self, flow: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        temporary_beside(tmp_path / "part-000000-000002").mkdir()
+        monkeypatch.setattr(files, "_PROCESS_TOKEN", "0" * 8)
+        flow().trajectories(folder=tmp_path)
+        assert all(place.name.startswith("part") for place in tmp_path.iterdir())
 
     def test_a_full_disk_is_found_before_work(
         self, flow: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -68,12 +68,13 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 @pytest.fixture(scope="module", autouse=True)
 def _brief() -> Iterator[None]:
-    """Groups of two flows; three frames of blocks in one thread."""
+    """Groups of two flows; three frames of blocks in one thread, by steps slow enough to be looked at."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(airfoil._GROUP, "cpu", 2)
         patch.setattr(plasticity, "FRAMES", 3)
+        patch.setenv("HOFNO_KERNELS", "off")
         yield
     torch.set_num_threads(before)
 

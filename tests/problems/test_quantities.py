@@ -52,6 +52,10 @@ def test_the_scene_has_them() -> None:
     scene = scene_of(problem("airfoil", {"pressure": True}))
     assert (scene.inputs, scene.targets) == (("x (chords)", "y (chords)"), ("Mach number", "pressure (p∞)"))
     assert scene.coefficients[1].of(np.array([1.0, 1.448])) == pytest.approx([0.0, 1.0])
+    streams = scene_of(problem("airfoil", {"mach_range": 0.1, "incidence_range": 2.0, "pressure": True}))
+    assert streams.inputs == ("Mach number far away", "angle of attack (°)", "x (chords)", "y (chords)")
+    assert streams.nodes == (2, 3)
+    assert streams.coefficients == {}, "each sample has a dynamic pressure of its own"
 
 
 def test_a_spec_names_channels_of_its_own_and_is_the_same_run() -> None:
@@ -72,3 +76,13 @@ def test_more_names_than_channels_are_refused() -> None:
     told = specs.parse({**BASE, "data": {"problem": "darcy"}, "targets": ["head (m)", "flux (m/s)"]})
     with pytest.raises(SpecError, match="targets of the spec names 2 channels, and the data have 1 target channels"):
         check_names(told, problem("darcy", {}))
+
+
+def test_inputs_in_time_are_the_fixed_fields() -> None:
+    """Two frames that are taken are no two input channels to be named: they are called as the target is."""
+    data = {"problem": "navier_stokes", "history": 2}
+    told = specs.parse({**BASE, "data": data, "inputs": ["vorticity before", "vorticity now"]})
+    made = problem("navier_stokes", {"history": 2})
+    assert made.channels == (2, 1)
+    with pytest.raises(SpecError, match="inputs of the spec names 2 channels, and the data have 0 fixed fields; leave"):
+        check_names(told, made)

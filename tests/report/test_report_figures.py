@@ -50,6 +50,8 @@ def test_fields_in_two_dimensions() -> None:
     assert truth.get_clim() == prediction.get_clim() == pytest.approx((y[1].min(), y[1].max()))
     assert wrong.get_clim() == pytest.approx((-0.5 * abs(y[1]).max(), 0.5 * abs(y[1]).max()))
     assert less_wrong.get_clim() == wrong.get_clim(), "one scale for all models"
+    turned = figures.fields(x, y, {"HO-FNO order 2": y + 0.01, "FNO": 1.5 * y}, sample=1)
+    assert visible(turned)[5].images[0].get_clim() == wrong.get_clim(), "whichever comes first"
     bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
     assert len(bars) == len(panels), "and every scale is printed"
     np.testing.assert_allclose(np.asarray(prediction.get_array()), 1.5 * y[1, 0].T)
@@ -91,6 +93,17 @@ def test_a_curve_that_is_far_off_is_seen_beside_the_truth() -> None:
     assert high > y.max() + 30
     assert "truth, values from -0.998 to 1.00" in figure.get_label()
     assert "colours" not in figure.get_label()
+
+
+def test_words_name_each_quantity_once() -> None:
+    """A title that names it is enough; of one channel the title does not."""
+    y = np.sin(np.linspace(0, 6, 32))[None, None]
+    named = figures.fields(y, y, {"FNO": y}, scene=Scene(targets=("head (m)",))).get_label()
+    assert "truth (head (m)), values" in named
+    two = np.concatenate((y, y), 1)
+    told = figures.fields(two, two, {"FNO": two}, scene=Scene(targets=("head (m)", "flux"))).get_label()
+    assert "truth: head (m), values" in told
+    assert "truth: flux, values" in told
 
 
 def test_points_in_space_are_dots_by_their_number() -> None:

@@ -17,12 +17,12 @@ def run(label: str, seed: int, error: float, **more: float) -> dict[str, object]
 
 def test_rows_are_means_over_seeds_and_bounds_may_be_missing() -> None:
     page = Page("t", "l")
-    of_order_2 = [run("HO-FNO order 2", seed, error, bound=0.2, kept=0.9) for seed, error in ((0, 0.1), (1, 0.3))]
+    of_order_2 = [run("HO-FNO order 2", seed, e, bound=e, kept=1 - e) for seed, e in ((0, 0.1), (1, 0.3))]
     outcomes_chapter(page, [*of_order_2, run("FNO", 0, 0.4), {"label": "other", "cell": {}, "seed": 0}], {}, least=9)
     rows = [line for line in page.markdown().splitlines() if line.startswith("| lift")]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
     assert cells == [
-        ["lift", "HO-FNO order 2", "0.200", "0.300", "0.200", "90%"],
+        ["lift", "HO-FNO order 2", "0.200", "0.300", "0.200", "80%"],
         ["lift", "FNO", "0.400", "0.300", "–", "–"],
     ]
     assert "<img" not in page.html()
@@ -85,3 +85,14 @@ def test_predictions_that_are_somewhat_off_are_seen_whole() -> None:
     np.testing.assert_allclose(near.get_ydata(), [0.4, 1.4])
     np.testing.assert_allclose(far.get_ydata(), [low, 0.5])
     assert not near.get_clip_on(), "dots at the edge are whole"
+
+
+def test_models_whose_data_have_other_outcomes_are_drawn_where_they_have_some() -> None:
+    """As in a sweep over `data.pressure`."""
+    one = {"truth": [0.0, 1.0], "prediction": [0.5, 0.5]}
+    figure = predicted_against_true({"A": {"peak": one}, "B": {"lift": one}, "C": {"peak": one, "lift": one}}, {})
+    assert [axis.get_title() for axis in figure.axes] == ["peak", "lift"]
+    named = [[str(line.get_label()) for line in axis.lines[1:]] for axis in figure.axes]
+    assert named == [["A", "C"], ["B", "C"]]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["A", "C", "B"]

@@ -115,6 +115,18 @@ class TestMesh:
             np.testing.assert_allclose(part.get_paths()[0].vertices[:, 0], value - 1)
         figure.savefig(io.BytesIO(), format="png", dpi=40)
 
+    def test_a_level_is_one_of_the_first_target_alone(self) -> None:
+        nodes = bent()[None]
+        y = nodes[:, [0, 0]] + 1
+        scene = Scene(targets=("Mach", "pressure"), nodes=(0, 1), level=(1.5, "sonic"))
+        panels = panels_of(figures.fields(nodes, y, {"a": y}, scene=scene))
+        drawn = [
+            axis.get_title()
+            for axis in panels
+            if any(isinstance(part, QuadContourSet) and not part.filled for part in axis.collections)
+        ]
+        assert drawn == ["truth: Mach", "a: Mach"]
+
     def test_the_outline_of_a_c_grid_is_the_foil_without_its_wake(self) -> None:
         nodes = c_grid(torch.zeros(1, 8), 10, 24, 10)[0].numpy()
         sheet = Sheet(nodes)

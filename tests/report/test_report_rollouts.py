@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 from hofno.errors import HofnoError, ShapeError
-from hofno.report import Page, rollouts
+from hofno.report import Page, drawing, rollouts
 from hofno.report.drawing import ENDS, LEAVES
 from hofno.report.film import film_html, make_film
 
@@ -190,6 +190,15 @@ class TestFigures:
             del found["spectra"]["energy"]
         assert rollouts.error_by_step({"A": found}, start=1).axes[1].get_title().startswith(name)
 
+    def test_runs_on_other_data_have_truths_and_horizons_of_their_own(self) -> None:
+        other = record(horizon=3)
+        other["past"]["true_power"] = [0.2] * 5
+        errors, squares = rollouts.error_by_step({"A": record(), "B": other, "C": record()}, 1).axes
+        truths = [line.get_ydata() for line in squares.lines if line.get_linewidth() == drawing.TRUTH["linewidth"]]
+        assert [list(truth) for truth in truths] == [[0.1] * 6, [0.2] * 5]
+        ends = sorted(line.get_xdata()[0] for line in errors.lines if line.get_xdata()[0] == line.get_xdata()[-1])
+        assert ends == [3.5, 4.5]
+
     def test_spectra_show_what_is_there_and_how_wrong(self) -> None:
         figure = rollouts.spectra({"FNO": record()})
         assert figure.axes[0].get_title().startswith("Energy")
@@ -220,6 +229,17 @@ class TestFigures:
         assert list(figure.axes[1].lines[0].get_xdata()) == [1, 2]
         assert not [line for line in figure.axes[0].lines if len(line.get_xdata()) == 1]
 
+    def test_spectra_of_runs_on_other_data_have_a_truth_of_their_own(self) -> None:
+        """Of fewer shells, a hundred times as much in each: as wrong relative to it."""
+        other = record()
+        for part in other["spectra"]["energy"].values():
+            part[:] = [100 * value for value in part[:2]]
+        sizes, errors = rollouts.spectra({"A": record(), "B": other, "C": record()}).axes
+        truths = [line.get_ydata() for line in sizes.lines if line.get_linewidth() == drawing.TRUTH["linewidth"]]
+        assert [len(truth) for truth in truths] == [3, 2]
+        one, two = (line.get_ydata() for line in errors.lines[:2])
+        np.testing.assert_allclose(two, one[:2])
+
     def test_frames(self) -> None:
         figure = rollouts.frames(TRUTH, {"A": 1.01 * TRUTH, "B": 2 * TRUTH}, 3, "vorticity")
         bars = [axis for axis in figure.axes if axis.get_label() == "<colorbar>"]
@@ -230,6 +250,7 @@ class TestFigures:
         assert [bar.get_ylabel() for bar in bars] == ["vorticity", *(2 * ["vorticity", "prediction − truth"])]
         assert bars[0].get_ylim() == bars[3].get_ylim() == pytest.approx((TRUTH.min(), TRUTH.max()))
         assert bars[2].get_ylim() == bars[4].get_ylim(), "one scale for all models"
+        assert bars[2].get_ylim()[1] == pytest.approx(np.percentile(np.abs(TRUTH), 99.5)), "as wide as the largest"
         assert axes[10].images[0].get_clim() == pytest.approx(bars[2].get_ylim())
         with pytest.raises(ShapeError, match=r"\(t, h, w\)"):
             rollouts.frames(TRUTH[0], {"A": TRUTH[0]}, start=3)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hofno.problems.plasticity import Plasticity
-from hofno.solvers import plasticity
+from hofno.solvers import parallel, plasticity
 from hofno.solvers.parallel import AbandonedError, go_on, in_order
 
 
@@ -45,6 +45,25 @@ def test_they_run_at_the_same_time_on_one_thread_each() -> None:
 def test_another_device_takes_one_after_the_other() -> None:
     main = threading.get_ident()
     assert list(in_order(lambda job: threading.get_ident(), range(3), "meta", 4)) == [main] * 3
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_who_waits_looks_while_jobs_run_and_no_longer(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parallel, "PAUSE", 0.01)
+    looks: list[int] = []
+
+    def work(job: int) -> int:
+        for _ in range(10):
+            time.sleep(0.005)
+            go_on()
+        return job
+
+    assert list(in_order(work, [1, 2], device, 2, lambda: looks.append(threading.get_ident()))) == [1, 2]
+    assert set(looks) == {threading.get_ident()}
+    count = len(looks)
+    time.sleep(0.02)
+    go_on()
+    assert len(looks) == count
 
 
 def test_a_failure_cancels_the_rest() -> None:
@@ -121,6 +140,7 @@ def test_an_interrupted_block_of_metal_stops_within_a_frame(monkeypatch: pytest.
 
     blocks = Plasticity(coarsen=10, refine=1).blocks(np.array([[7.6, 5, 5, 5, 0, 5, 5, 5, 7.6]]).T)
     monkeypatch.setattr(plasticity, "go_on", stop_at_the_third)
+    monkeypatch.setattr(plasticity, "_ELEMENTS_AT_ONCE", 1000)
     with pytest.raises(AbandonedError):
         blocks.advance(0.1, 1000)
     assert len(calls) == 3

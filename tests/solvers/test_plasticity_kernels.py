@@ -8,40 +8,14 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 import torch
+from struck_blocks import blocks, carried, stressed
 
-from hofno.solvers.die import Die
-from hofno.solvers.perfect_plastic import PerfectPlastic
-from hofno.solvers.plasticity import Blocks
 from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_kernels
 
 if find_spec("triton") is None:
     pytest.skip("the fused kernels need Triton, which is not installed", allow_module_level=True)
-
-CARRIED = ("x", "v", "p", "q", "s", "thickness", "hourglass", "hourglass_work", "plastic_work")
-METAL = PerfectPlastic(poisson_ratio=0.2, density=7.85e-5)
-
-
-def blocks(die: bool = True) -> Blocks:
-    """Three blocks of 6 x 4 elements in motion, under dies that touch nodes, cut edges, or are not there yet."""
-    y, x = torch.meshgrid(torch.linspace(0, 4, 5), torch.linspace(0, 12, 7), indexing="ij")
-    nodes = torch.stack((x, y)).double()
-    nodes[:, 1:-1, 1:-1] += 0.2 * torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)).double()
-    held = torch.zeros_like(nodes, dtype=torch.bool)
-    held[1, 0] = True
-    velocity = torch.randn(nodes.shape, generator=torch.Generator().manual_seed(1)).double()
-    velocity[1, 0] = 0
-    points = np.array([0.0, 2.0, 4.0, 5.0, 6.0, 7.0, 9.0, 12.0])
-    heights = np.array([[6, 5, 4.4, 3.967, 4.4, 5, 5, 6], [6, 5, 4.0, 3.93, 4.3, 4.6, 5, 6], [9] * 8]).T
-    falling = Die(points, heights, 3.0, DEVICE) if die else None
-    return Blocks(nodes, 3, METAL, falling, held, velocity, hourglass=0.3, device=DEVICE)
-
-
-def carried(of: Blocks, die: bool = True) -> dict[str, torch.Tensor]:
-    """What goes on to the next step."""
-    return {name: getattr(of, name) for name in (*CARRIED, *(("depth", "die_work", "impact") if die else ()))}
 
 
 @runs_kernels
@@ -74,20 +48,13 @@ def test_stress_returns_as_in_the_plain_step() -> None:
     from hofno.solvers.plasticity_kernels import FusedStep
 
     plain, fused = blocks(die=False), blocks(die=False)
-    shape, size = plain.p.shape, torch.tensor([0.0, 1e-200, 1e-30, 0.5, 1.0, 1.0001, 1.5, 20.0], dtype=torch.float64)
-    direction = torch.randn(3, *shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-    direction /= (direction[0] ** 2 + 3 * (direction[1] ** 2 + direction[2] ** 2)).sqrt()
-    stress = METAL.yield_stress * direction * size.repeat(9).reshape(shape)
-    for each in (plain, fused):
-        each.v.zero_()
-        each.p, each.q, each.s = (part.clone() for part in stress.to(DEVICE))
+    stress, inside = stressed(plain, fused)
     plain._advance(1e-4)
     FusedStep(fused, 1e-4)()
     for name in ("p", "q", "s", "thickness", "v"):
         torch.testing.assert_close(getattr(fused, name), getattr(plain, name), rtol=1e-11, atol=1e-15)
     assert bool((plain.plastic_work > 0).any())
-    inside = size.repeat(9).reshape(shape).to(DEVICE) < 1
-    assert torch.equal(fused.p[inside], stress[0].to(DEVICE)[inside])
+    assert torch.equal(fused.p[inside], stress[0][inside])
     torch.testing.assert_close(fused.plastic_work, plain.plastic_work, rtol=1e-11, atol=1e-15)
 
 

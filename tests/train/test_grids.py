@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hofno import HOFNO, Dataset, evaluate, fit, from_arrays, from_trajectories, stages
+from hofno import HOFNO, Dataset, evaluate, fit, fits, from_arrays, from_trajectories
 from hofno import spec as specs
 from hofno.errors import HofnoError, ShapeError, SpecError
 from hofno.geometry import Grid, Mesh, Points, Sphere
@@ -233,13 +233,13 @@ def test_a_model_that_does_not_fit_the_coarser_grid_fails_before_training() -> N
 def test_a_run_that_learnt_on_them_is_evaluated_on_any_grid() -> None:
     values = {"data": {"problem": "darcy", "resolution": 43}, "model": {"name": "hofno", "modes": [4, 4], "width": 8}}
     spec = specs.parse({**values, "train": {"coarser": [3]}})
-    stages.check(spec)
+    fits.check(spec)
     with pytest.raises(HofnoError, match=r"on the coarser grid of train.coarser=14: modes\[0\]=4 is more"):
-        stages.check(specs.override(spec, {"train.coarser": [3, 14]}))  # before any data are made
+        fits.check(specs.override(spec, {"train.coarser": [3, 14]}))  # before any data are made
     other = specs.override(spec, {"data.resolution": 36})
     with pytest.raises(SpecError, match="coarser=3 does not divide"):
-        stages.check(other)
-    stages.check(other, learns=False)
+        fits.check(other)
+    fits.check(other, learns=False)
     first = specs.override(spec, {"train.coarser": [], "train.coarse_first": 0.5, "train.coarse_by": 3})
-    stages.check(first)
-    stages.check(specs.override(first, {"data.resolution": 36}), learns=False)
+    fits.check(first)
+    fits.check(specs.override(first, {"data.resolution": 36}), learns=False)

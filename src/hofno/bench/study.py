@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
+from hofno import fits, stages
 from hofno import spec as specs
-from hofno import stages
 from hofno.bench.measure import conditions, timed
-from hofno.bench.memory import held_before, high_water_mark, two_steps
+from hofno.bench.memory import grown, held_before, high_water_mark, two_steps
 from hofno.bench.plain import ModelShape
 from hofno.bench.rehearse import Rehearsal, epoch_of, random_split, rehearsal, same_steps
 from hofno.bench.study_table import show_studies
@@ -218,7 +218,7 @@ def measure(spec: Spec, rounds: int, seconds: float) -> dict[str, Any]:
     return {
         "epoch_seconds": epoch_of(made, spec.train).batches * statistics.median(steps),
         "predict_seconds": predicting,
-        "peak_bytes": None if before is None or top is None else top - before,
+        "peak_bytes": grown(before, top),
         "step_rounds": steps,
         "predict_rounds": batches,
     }
@@ -236,7 +236,7 @@ def _held(device: torch.device) -> int | None:
 def refuse_too_large(ready: Rehearsal, made: Problem, spec: Spec) -> None:
     """Fail before a step that a CPU has no room for: short of memory, a system ends any process, not only this one."""
     model = ready.surrogate.model
-    activations = epoch_of(made, spec.train).passes * saved_bytes(model, *stages.sample_shapes(made))
+    activations = epoch_of(made, spec.train).passes * saved_bytes(model, *fits.sample_shapes(made))
     if 5 * activations // 4 > (free_bytes("cpu") or math.inf):  # and gradients
         raise torch.OutOfMemoryError
 

@@ -20,11 +20,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from hofno.bench.rehearse import epoch_of
+from hofno.fits import sample_shapes
 from hofno.models.registry import build, check_arguments, place
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
 from hofno.spec import Spec, fingerprint
-from hofno.stages import sample_shapes
 from hofno.train.grids import Stride, every
 from hofno.train.phases import phase_of
 

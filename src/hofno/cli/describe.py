@@ -112,7 +112,7 @@ def _show_model(name: str) -> None:
 
 
 def _show_spec(spec: Spec, time: bool) -> None:
-    from hofno import stages
+    from hofno import fits, stages
     from hofno.bench.rehearse import epoch_of
     from hofno.cli.cost import cost_of
     from hofno.data.device import find_device
@@ -135,7 +135,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
     copies = 4 + bool(spec.train.ema) + (spec.train.select == "best")
     places, arguments = _places(made.grid_geometry), _arguments(spec.model.arguments)
-    activations = saved_bytes(model, *stages.sample_shapes(made)) * cost.passes
+    activations = saved_bytes(model, *fits.sample_shapes(made)) * cost.passes
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],

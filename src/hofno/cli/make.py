@@ -12,7 +12,7 @@ import typer
 from hofno.cli.failures import INTERRUPTED, WRONG
 from hofno.cli.options import SPEC_HELP, Settings, SpecName, load_spec, load_study, print_table
 from hofno.cli.threads import Threads, settle_threads
-from hofno.errors import DivergedError, SpecError
+from hofno.errors import DivergedError, HofnoError, SpecError
 from hofno.storage.runs import is_finished
 
 if TYPE_CHECKING:
@@ -25,9 +25,13 @@ def generate(
     spec: SpecName,
     settings: Settings = None,
     force: Annotated[bool, typer.Option("--force", help="Make the data again if they are stored already.")] = False,
+    threads: Threads = None,
 ) -> None:
-    """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data)."""
-    from hofno import stages
+    """Make the data of a spec and keep them in the store (HOFNO_DATA, or .hofno/data).
+
+    What the spec says of a model does not matter here; one that does not fit these data is told.
+    """
+    from hofno import fits, stages
     from hofno.data.moments import moments, moments_of_frames
     from hofno.data.names import quantities_of
     from hofno.data.ondisk import channels_of, pieces_of
@@ -35,8 +39,9 @@ def generate(
     from hofno.problems.registry import problem
     from hofno.show import choose_show, progress_on
 
+    settle_threads(threads)
     read = load_spec(spec, settings)
-    stages.check(read)
+    fits.check_data(read)
     name, parameters = read.data.problem, read.data.parameters
     folder = data_folder(name, parameters, store_folder())
     made = problem(name, parameters)
@@ -71,6 +76,10 @@ def generate(
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
     print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
     typer.echo(f"{'read from' if stored else 'written to'} {', '.join(made.sources.values()) or folder}")
+    try:
+        fits.check(read)
+    except HofnoError as error:
+        typer.echo(f"the model of {spec} cannot be trained on them as it is: {error}")
 
 
 def _check_store(read: Spec, again: bool = False) -> None:
@@ -127,11 +136,11 @@ def train(
         return
     if not spec or out is None:
         raise SpecError("give a SPEC and --out RUN for a new run, or --resume RUN to continue one")
-    from hofno import stages
+    from hofno import fits, stages
 
     study = load_spec(spec, settings)
     read = study.single()
-    stages.check(read)
+    fits.check(read)
     ranks = _ranks(read)
     if ranks.first and (study.compare or study.sweep):
         count = len(study.members())
@@ -218,7 +227,7 @@ def summary(runs: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _resume(path: Path, track: tuple[str, ...]) -> None:
-    from hofno import stages
+    from hofno import fits, stages
 
     read = stages.read_spec(path)
     ranks = _ranks(read)
@@ -226,7 +235,7 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
         if ranks.first:
             typer.echo(f"the run in {path} is finished; nothing is left to train")
         return
-    stages.check(read)
+    fits.check(read)
     with _told_once(ranks):
         _train_and_evaluate(read, path, ranks, resume=True, track=track)
 

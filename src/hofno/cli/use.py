@@ -51,8 +51,8 @@ def evaluate(
     """
     import statistics
 
+    from hofno import fits, stages
     from hofno import spec as specs
-    from hofno import stages
     from hofno.cli.expect import beside_the_bound, names_of_errors, outcome_rows, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.names import quantities_of
@@ -79,8 +79,8 @@ def evaluate(
     same_set = refuse_known_samples(spec, changed)
     surrogate = load(run, changed.device)
     refuse_samples_of_start(spec, changed, surrogate)
-    stages.check(changed, learns=False)
-    stages.check_channels(changed, surrogate)
+    fits.check(changed, learns=False)
+    fits.check_channels(changed, surrogate)
     stages.predict_as(changed, surrogate)
     data = stages.make_test_data(changed, progress_on(choose_show(True)))
     record: dict[str, Any] = {}

@@ -19,10 +19,19 @@ def quantities_of(spec: Spec) -> Quantities:
 
 
 def check_names(spec: Spec, made: Problem) -> None:
-    """Refuse more names than there are channels; of those of a mesh, its coordinates come last."""
-    for key, given, count in zip(("inputs", "targets"), (spec.inputs, spec.targets), made.channels, strict=True):
+    """Refuse more names than there are channels; of those of a mesh, its coordinates come last.
+
+    Inputs in time are fixed fields and frames, and frames are called as the targets are.
+    """
+    inputs, targets = made.channels
+    if made.rollout is not None:
+        inputs = made.fixed_fields
+    for key, given, count, what in (
+        ("inputs", spec.inputs, inputs, "input channels" if made.rollout is None else "fixed fields"),
+        ("targets", spec.targets, targets, "target channels"),
+    ):
         if len(given) > count:
+            remedy = 'give one name for each, such as "u_x (mm)"' if count else "leave them out"
             raise SpecError(
-                f"{key} of the spec names {len(given)} channels, and the data have {count} {key[:-1]} channels; give "
-                'one name for each, such as "u_x (mm)"'
+                f"{key} of the spec names {len(given)} channels, and the data have {count} {what}; {remedy}"
             )

@@ -22,6 +22,8 @@ from hofno.geometry import Points
 
 def errors_of_mean(data: Dataset) -> dict[str, float]:
     """Test errors of the mean training target, by the names that those of an operator have."""
+    for split in (data.train, data.test):
+        split.refuse_broken_blocks()
     mean, fields = mean_target(data), data.out_channels
     frames = data.test.parts.y.shape[1] // fields
     mean = mean.repeat(1, frames, *(1,) * (mean.ndim - 2))

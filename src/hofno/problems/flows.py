@@ -25,6 +25,7 @@ from hofno.problems.base import SEEDS, InTime, OneSet, Progress, ignore_progress
 from hofno.problems.groups import groups_in_memory
 from hofno.problems.kept_parts import (
     drop_replaced,
+    drop_temporaries,
     end_of,
     in_turn,
     is_complete,
@@ -114,6 +115,7 @@ class Flow(Checked):
                 if not os.access(place, os.W_OK):
                     raise
         with in_turn(place):
+            drop_temporaries(place)
             made = self.model_copy(update={"samples": end_of(place, self.samples)}) if again else self
             frames = made._room(place)
             made._fill(frames, solver, progress, place, again)

@@ -7,12 +7,15 @@ place of the old ones one by one, so that at every instant all samples that were
 from __future__ import annotations
 
 import math
+import os
 import re
 import shutil
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
 from hofno import storage
+from hofno.storage.files import is_stale_temporary, temporary_beside
 
 _PART = re.compile(r"part-(\d{6,})-(\d{6,})")
 
@@ -60,8 +63,23 @@ def in_turn(folder: Path) -> storage.RunLock:
     return storage.RunLock(folder, patience=math.inf)
 
 
+def drop(part: Path) -> None:
+    """Remove a part: first out of sight in one step, so that a kill never leaves half of it under its name."""
+    hidden = temporary_beside(part)
+    with suppress(OSError):
+        os.rename(part, hidden)
+        shutil.rmtree(hidden)
+
+
+def drop_temporaries(folder: Path) -> None:
+    """Remove what killed processes left half-written or half-removed."""
+    for place in folder.iterdir():
+        if is_stale_temporary(place.name):
+            shutil.rmtree(place, ignore_errors=True)
+
+
 def drop_replaced(old: dict[int, tuple[int, Path]], made: set[Path], stop: int) -> None:
     """Remove the old parts whose samples, up to `stop`, are all in parts made anew."""
     for end, part in old.values():
         if end <= stop and part not in made:
-            shutil.rmtree(part, ignore_errors=True)
+            drop(part)

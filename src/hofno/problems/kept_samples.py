@@ -24,9 +24,8 @@ from torch import Tensor
 from hofno import storage
 from hofno.errors import CheckpointError, DataError
 from hofno.problems.base import Arrays, Progress, Published
-from hofno.problems.kept_parts import in_turn
+from hofno.problems.kept_parts import drop, drop_temporaries, in_turn
 from hofno.solvers.memory import gibibytes
-from hofno.storage.files import is_stale_temporary
 from hofno.versions import versions
 
 Sample = tuple[str, int]
@@ -62,13 +61,12 @@ class KeptSamples:
         self._next = 0
         if folder is None or not folder.is_dir():
             return
+        drop_temporaries(folder)
         for place in sorted(folder.iterdir()):
             if match := _PART.fullmatch(place.name):
                 self._next = int(match[1]) + 1
                 self._before.add(place)
                 self._places |= {sample: (place, row) for row, sample in enumerate(self._samples_of(place))}
-            elif is_stale_temporary(place.name):
-                shutil.rmtree(place, ignore_errors=True)
         for place in folder.glob("begun-*"):
             if not self._is_wanted(place):
                 shutil.rmtree(place, ignore_errors=True)
@@ -115,7 +113,7 @@ class KeptSamples:
         self._next += 1
         self._places |= {sample: (part, row) for row, sample in enumerate(samples)}
         for replaced in self._before - {place for place, _ in self._places.values()}:
-            shutil.rmtree(replaced, ignore_errors=True)
+            drop(replaced)
             self._before.remove(replaced)
 
     def begun(self, samples: Sequence[Sample], way: str) -> Begun:

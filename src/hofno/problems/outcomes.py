@@ -24,12 +24,12 @@ class Outcome:
 
 
 def largest(channel: int = 0, unit: str = "") -> Outcome:
-    """The largest value of one target channel."""
+    """The largest value of one target channel. Not for points with a mask, where those left out count as 0."""
     return Outcome(lambda x, y: y[:, channel].flatten(1).amax(1), unit)
 
 
 def mean(channel: int = 0, unit: str = "") -> Outcome:
-    """The mean over the points of one target channel."""
+    """The mean over the points of one target channel, none of which a mask leaves out."""
     return Outcome(lambda x, y: y[:, channel].flatten(1).double().mean(1), unit)
 
 

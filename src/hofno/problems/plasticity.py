@@ -37,6 +37,7 @@ from hofno.solvers.memory import free_bytes, gibibytes
 from hofno.solvers.parallel import in_order
 from hofno.solvers.perfect_plastic import PerfectPlastic
 from hofno.solvers.plasticity import Blocks
+from hofno.solvers.plasticity_native import warn_where_plain
 
 CARD = """\
 # Plasticity
@@ -60,8 +61,8 @@ resistance, radial return, thickness that follows plastic volume, central differ
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
 **Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
 H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
-reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On one CPU core 20 minutes
-for a sample, 2.2 with `refine=1` (3.0 and 0.64 ms for a step of one sample, in groups of 8).
+reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On a CPU core 43 s for a
+sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an element; without C compiler 85).
 
 | checked (*) | die A | die C |
 |---|---|---|
@@ -247,6 +248,10 @@ class Plasticity(KeepsSamples):
             work, done = sum(group.work for group in begun), sum(group.done for group in begun)
             tell(count - len(missing) + len(missing) * done // work)
 
+        if torch.device(device).type == "cpu":
+            warn_where_plain(
+                len(missing) * columns * rows * self.refine**2 * FRAMES * self.frame_steps(10, SHARPNESS[0])
+            )
         pending = np.ones(len(missing), bool)
         for halvings in range(_HALVINGS + 1):
             if not pending.any():
@@ -282,9 +287,7 @@ class Plasticity(KeepsSamples):
                 "use another seed, or a larger coarsen"
             )
         progress("generate", count, count)
-        points = np.linspace(0, WIDTH, columns)
-        die = Die(KNOTS, heights, SPEED).height(torch.from_numpy(points)[:, None].expand(-1, count))[0].numpy().T
-        die = die + HEIGHT + ORIGIN[1]
+        die = Die(KNOTS, heights, SPEED).profiles(np.linspace(0, WIDTH, columns)) + HEIGHT + ORIGIN[1]
         ordered = np.ascontiguousarray(die[:, ::-1] if self.aligned else die, np.float32)
         return Pressed(ordered, frames), Account(*account)
 
@@ -324,8 +327,7 @@ class Plasticity(KeepsSamples):
         shift = torch.tensor(ORIGIN, dtype=torch.float64, device=start.device)[:, None, None, None]
         good = torch.ones(count, dtype=torch.bool)
         nodes = edges = torch.zeros(count, dtype=torch.float64)
-        on_cpu = blocks.device.type == "cpu"  # elsewhere a group takes minutes, and is large
-        first = 0
+        first, on_cpu = 0, blocks.device.type == "cpu"  # elsewhere a group takes minutes, and is large
         if state := group.aside.read():
             frames[:, : (first := state["frames"].shape[1])] = state["frames"]
             good, nodes, edges = state["good"], state["nodes"], state["edges"]

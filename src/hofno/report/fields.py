@@ -247,7 +247,7 @@ def _in_words(rows: list[list[Panel]], scene: Scene, what: str, said: str) -> st
     told = []
     for panel in (panel for row in rows for panel in row):
         low, high = (number(value) for value in panel.limits)
-        name = f" ({panel.name})" if panel.name not in panel.title else ""
+        name = f" ({panel.name})" if panel.name and panel.name not in panel.title else ""
         told.append(panel.title if panel.kind == "place" else f"{panel.title}{name}, {what} from {low} to {high}")
     level = f" A line marks {scene.level[1]}." if scene.level is not None else ""
     alike = f" {said}." if said else ""

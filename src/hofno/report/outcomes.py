@@ -79,35 +79,32 @@ def _ends(truths: np.ndarray, guesses: Sequence[np.ndarray]) -> tuple[float, flo
 
 @styled
 def predicted_against_true(values: Mapping[str, Mapping[str, Any]], units: Mapping[str, str]) -> Figure:
-    """One panel for each outcome; `values` holds by label and name {"truth": [..], "prediction": [..]}."""
+    """One panel for each outcome; `values` holds by label and name {"truth": [..], "prediction": [..]}.
+
+    Labels whose data have other outcomes are in the panels of those that they have.
+    """
     expect_some(values, "label")
-    names = list(next(iter(values.values())))
+    names = list(dict.fromkeys(name for found in values.values() for name in found))
     expect_some(names, "outcome")
     columns = min(COLUMNS, len(names))
     figure, axes = panels(-(-len(names) // columns), columns, height=8.6 / columns if columns > 1 else 4.0)
-    styles = series_styles(list(values))
+    styles, drawn = series_styles(list(values)), dict[str, Any]()
     for axis, name in zip(axes, names, strict=False):
-        truths = np.concatenate([np.asarray(found[name]["truth"], dtype=float) for found in values.values()])
-        ends = _ends(truths, [np.asarray(found[name]["prediction"], dtype=float) for found in values.values()])
+        known = {label: found[name] for label, found in values.items() if name in found}
+        truths, guesses = (
+            [np.asarray(found[key], dtype=float) for found in known.values()] for key in ("truth", "prediction")
+        )
+        ends = _ends(np.concatenate(truths), guesses)
         axis.plot(ends, ends, color=GREY, linewidth=1.0, zorder=1.5)
-        for label, found in values.items():
+        for label, found in known.items():
             colour, _, marker = styles[label]
-            truth, guess = (np.asarray(found[name][key], dtype=float) for key in ("truth", "prediction"))
+            truth, guess = (np.asarray(found[key], dtype=float) for key in ("truth", "prediction"))
             inside = np.clip(guess, *ends)
-            axis.plot(
-                truth,
-                inside,
-                ls="none",
-                color=colour,
-                marker=marker,
-                ms=4,
-                alpha=0.6,
-                mew=0,
-                label=label,
-                clip_on=False,
-            )
+            (dots,) = axis.plot(truth, inside, ls="none", color=colour, marker=marker, ms=4, alpha=0.6, mew=0)
+            dots.set(label=label, clip_on=False)
+            drawn.setdefault(label, dots)
         axis.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted", title=named(name, units.get(name, "")))
     for axis in axes[len(names) :]:
         axis.set_visible(False)
-    legend_below(figure, axes[0])
+    legend_below(figure, axes[0], [dots for dots in drawn.values() if dots.axes is not axes[0]])
     return figure

@@ -49,6 +49,6 @@ def errors_of_fields(
 
 def _of_fields(rows: Sequence[tables.Summary], key: str, names: Sequence[str]) -> dict[str, str]:
     """Names of the fields that have errors of this kind, by their metrics; where some are not known, their numbers."""
-    found = sorted(int(name.removeprefix(key)) for name in (rows[0].metrics if rows else ()) if name.startswith(key))
+    found = sorted({int(name.removeprefix(key)) for row in rows for name in row.metrics if name.startswith(key)})
     known = len(names) >= max(found, default=0)
     return {f"{key}{place}": names[place - 1] if known else f"field {place}" for place in found}

@@ -82,7 +82,8 @@ def in_words(record: Mapping[str, Any]) -> dict[str, str]:
 def error_by_step(records: Mapping[str, Mapping[str, Any]], start: int) -> Figure:
     """Relative L2 of each predicted frame, and mean squares of predictions beside those of the truth.
 
-    `records` holds, by label, what `RolloutScores.record` gives; `start` is the time of the first predicted frame.
+    `records` holds, by label, what `RolloutScores.record` gives; `start` is the time of the first predicted frame. Runs
+    on different data have truths and horizons of their own.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -90,9 +91,10 @@ def error_by_step(records: Mapping[str, Mapping[str, Any]], start: int) -> Figur
     expect_some(records, "rollout")
     figure, (errors, squares) = panels(1, 2, height=3.6)
     styles, first = series_styles(list(records)), next(iter(records.values()))
-    horizon, words = len(first["rel_l2_per_step"]), in_words(first)
-    known = positive(first["past"]["true_power"])
-    squares.plot(_times(start, known), known, **TRUTH)
+    horizons, words = {len(record["rel_l2_per_step"]) for record in records.values()}, in_words(first)
+    truths = _distinct([positive(record["past"]["true_power"]) for record in records.values()])
+    for truth in truths:
+        squares.plot(_times(start, truth), truth, **TRUTH)
     drawn: list[tuple[Axes, Sequence[float | None], str]] = []
     for label, record in records.items():
         colour, dash, marker = styles[label]
@@ -104,19 +106,29 @@ def error_by_step(records: Mapping[str, Mapping[str, Any]], start: int) -> Figur
         squares.plot(_times(start, found), positive(found), color=colour, linestyle=dash)
         drawn += [(errors, wrong, colour), (squares, found, colour)]
     for axis in (errors, squares):
-        axis.axvline(start + horizon - 0.5, **DOTTED)
+        for horizon in horizons:
+            axis.axvline(start + horizon - 0.5, **DOTTED)
         axis.set(yscale="log", xlabel="t")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     errors.set_title("Rel. L2 of each frame", pad=PAD)
     squares.set_title(f"{words['square'].capitalize()} {words['formula']} of each frame", pad=PAD)
     _limit_errors(errors, [values for axis, values, _ in drawn if axis is errors])
-    _limit_squares(squares, known, [values for axis, values, _ in drawn if axis is squares])
+    _limit_squares(squares, np.concatenate(truths), [values for axis, values, _ in drawn if axis is squares])
     left = set().union(*(mark_leaving(axis, _times(start, v), v, colour) for axis, v, colour in drawn))
     for axis in (errors, squares):
         log_ticks(axis.yaxis)
     truth, end = Line2D([], [], label="truth", **TRUTH), Line2D([], [], label="end of the horizon", **DOTTED)
     legend_below(figure, errors, [truth, end, *leaving_handles(left)])
     return figure
+
+
+def _distinct(truths: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Those of different data, each once."""
+    found: list[np.ndarray] = []
+    for truth in truths:
+        if not any(np.array_equal(truth, other, equal_nan=True) for other in found):
+            found.append(truth)
+    return found
 
 
 def _limit_errors(axis: Axes, curves: Sequence[Sequence[float | None]]) -> None:
@@ -139,7 +151,7 @@ def _limit_squares(axis: Axes, known: np.ndarray, curves: Sequence[Sequence[floa
 def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     """Spectrum of truth and predictions by shell of wavenumbers, and the error of each shell relative to the truth.
 
-    `of` says what part of the data they are of.
+    `of` says what part of the data they are of. Runs on different data have truths of their own.
     """
     from matplotlib.lines import Line2D
     from matplotlib.ticker import MaxNLocator
@@ -147,19 +159,23 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     expect_some(records, "rollout")
     figure, (sizes, errors) = panels(1, 2, height=3.6)
     styles, words = series_styles(list(records)), in_words(next(iter(records.values())))
-    truth = positive(next(iter(records.values()))["spectra"][words["kind"]]["truth"])
-    there = np.flatnonzero(np.isfinite(truth))  # the energy has no shell 0
-    sizes.plot(np.arange(len(truth)), truth, **TRUTH)
-    drawn: list[tuple[Axes, np.ndarray, str]] = []
+    every = {label: positive(record["spectra"][words["kind"]]["truth"]) for label, record in records.items()}
+    drawn: list[tuple[Axes, np.ndarray, np.ndarray, str]] = []
+    for truth in (truths := _distinct(list(every.values()))):
+        sizes.plot(np.arange(len(truth)), truth, **TRUTH)
+        there = np.flatnonzero(np.isfinite(truth))  # the energy has no shell 0
+        drawn.append((sizes, there, truth[there], TRUTH["color"]))
     for label, record in records.items():
         colour, dash, _ = styles[label]
+        truth = every[label]
+        there = np.flatnonzero(np.isfinite(truth))
         found = {
             name: np.array(values, dtype=float)[there] for name, values in record["spectra"][words["kind"]].items()
         }
         wrong = np.sqrt(found["error"] / truth[there])
         sizes.plot(there, positive(found["prediction"]), color=colour, linestyle=dash, label=label)
         errors.plot(there, positive(wrong), color=colour, linestyle=dash)
-        drawn += [(sizes, found["prediction"], colour), (errors, wrong, colour)]
+        drawn += [(sizes, there, found["prediction"], colour), (errors, there, wrong, colour)]
     errors.axhline(1.0, **DOTTED)
     sizes.set_title(", ".join(filter(None, (words["spectrum"], of))), pad=PAD)
     errors.set_title(", ".join(filter(None, ("Rel. L2 of each shell", of))), pad=PAD)
@@ -168,10 +184,10 @@ def spectra(records: Mapping[str, Mapping[str, Any]], of: str = "") -> Figure:
     for axis in (sizes, errors):
         axis.set(yscale="log", xlabel=words["axis"])
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
-    sizes.set_ylim(bottom=max(np.nanmin(truth) / 10, 1e-13 * np.nanmax(truth)))  # what is less is rounding
+    least, most = (float(end(np.concatenate(truths))) for end in (np.nanmin, np.nanmax))
+    sizes.set_ylim(bottom=max(least / 10, 1e-13 * most))  # what is less is rounding
     errors.set_ylim(top=min(errors.get_ylim()[1], 5.0))  # at 1 nothing of a shell is right
-    drawn.append((sizes, truth[there], TRUTH["color"]))
-    left = set().union(*(mark_leaving(axis, there, values, colour) for axis, values, colour in drawn))
+    left = set().union(*(mark_leaving(*of_line) for of_line in drawn))
     for axis in (sizes, errors):
         log_ticks(axis.yaxis)
     nothing = Line2D([], [], label="as wrong as predicting 0", **DOTTED)

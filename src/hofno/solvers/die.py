@@ -48,6 +48,11 @@ class Die:
         height = ((inside * c[3] + c[2]) * inside + c[1]) * inside + c[0] + (squared * beyond).sum(-2)
         return height, torch.where(x == inside, slope, 0.0)
 
+    def profiles(self, places: np.ndarray) -> np.ndarray:
+        """Heights of all dies at the same places, (p,) -> (b, p)."""
+        where = torch.from_numpy(places).to(self.coefficients)[:, None].expand(-1, self.coefficients.shape[1])
+        return self.height(where)[0].cpu().numpy().T
+
 
 def _powers(x: np.ndarray, knots: np.ndarray) -> np.ndarray:
     return np.concatenate((x[:, None] ** np.arange(4), np.maximum(0, x[:, None] - knots) ** 3), 1)

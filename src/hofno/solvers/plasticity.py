@@ -16,8 +16,8 @@ before x.
 
 Nodes of the top row never enter the die; between them its edges may, by ALLOWANCE: where the die is rounder than an
 edge can be, keeping the whole edge out would hold the block away from the die by as much. A step reads nothing back, so
-that a CUDA graph holds it; on a GPU it is one pass over elements and one over nodes (`plasticity_kernels`), which keep
-forces of the top row only.
+that a CUDA graph holds it; on a GPU it is one pass over elements and one over nodes (`plasticity_kernels`), on a CPU
+with a C compiler a single one (`plasticity_native`). Both keep forces of the top row only.
 
 Units: mm, ms, kg and therefore kN and GPa. Arrays: (2, J, I, b), rows J upwards, columns I along x, blocks b last, so
 that all work is on long rows; element arrays are (e) = (J - 1, I - 1, b).
@@ -44,6 +44,9 @@ ALLOWANCE = 0.035
 
 PLACES = 3
 """Inner places of an edge at which it is looked at."""
+
+_ELEMENTS_AT_ONCE = 2_000_000
+"""Steps of elements that compiled code takes before it is asked whether to go on: a fiftieth of a second."""
 
 _STATE = (
     *("x", "v", "p", "q", "s", "thickness", "hourglass", "hourglass_work", "plastic_work"),
@@ -141,10 +144,18 @@ class Blocks:
         """
         if not (math.isfinite(time) and time > 0 and steps >= 1):
             raise SolverError(f"time and steps must be positive; got {time} and {steps}")
-        dt = time / steps
+        dt, left = time / steps, steps if taken is None else taken
+        native = self._native(dt)
+        if native is not None:
+            at_once = max(1, _ELEMENTS_AT_ONCE // self.p.numel())
+            for first in range(0, left, at_once):
+                go_on()
+                native(min(at_once, left - first))
+                self.steps += min(at_once, left - first)
+            return
         step = Replayed(self._step_of(dt), self.device)
         try:
-            for _ in range(steps if taken is None else taken):
+            for _ in range(left):
                 go_on()
                 step()
                 self.steps += 1
@@ -162,9 +173,20 @@ class Blocks:
             getattr(self, name).copy_(state[name])
         self.steps = int(state["steps"])
 
+    @property
+    def moves_supports(self) -> bool:
+        """Whether some nodes have an imposed velocity."""
+        return self._supports is not None
+
+    def _native(self, dt: float) -> Callable[[int], None] | None:
+        """What takes so many steps on a CPU, where it is compiled."""
+        from hofno.solvers.plasticity_native import native_steps
+
+        return native_steps(self, dt)
+
     def _step_of(self, dt: float) -> Callable[[], None]:
         """What one step calls: the fused kernels where they run."""
-        if self._supports is None and self.x.is_cuda and kernels_run_on(self.x):
+        if not self.moves_supports and self.x.is_cuda and kernels_run_on(self.x):
             from hofno.solvers.plasticity_kernels import FusedStep
 
             return FusedStep(self, dt)

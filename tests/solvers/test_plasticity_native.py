@@ -1,0 +1,180 @@
+"""Compiled steps of blocks equal the plain ones, with all that they carry on; where they cannot, the plain ones run."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import threading
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from struck_blocks import METAL, blocks, carried, stressed
+
+from hofno.problems.plasticity import Plasticity
+from hofno.solvers import native, plasticity_native
+from hofno.solvers.native import NoCompilerError, compiled
+from hofno.solvers.plasticity import Blocks
+from hofno.solvers.plasticity_native import NativeSteps, native_steps, warn_where_plain, why_not
+
+COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), None)
+compiles = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
+
+
+@pytest.fixture
+def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: nothing has been compiled yet."""
+    monkeypatch.setattr(plasticity_native, "_found", [])
+
+
+@pytest.fixture(autouse=True)
+def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("struck_blocks.DEVICE", "cpu")
+
+
+def steps_of(of: Blocks, dt: float) -> NativeSteps:
+    found = native_steps(of, dt)
+    assert found is not None, why_not()
+    return found
+
+
+@compiles
+@pytest.mark.parametrize("die", [True, False])
+def test_compiled_equals_plain(die: bool) -> None:
+    plain, other = blocks(die), blocks(die)
+    dt = 0.4 * float(plain.stable_step().min())
+    for _ in range(16):
+        plain._advance(dt)
+    steps_of(other, dt)(9)
+    steps_of(other, dt)(7)
+    expected = carried(plain, die) | {"force": plain.force[:, -1]}
+    found = carried(other, die) | {"force": other.force[:, -1]}
+    for name, one in expected.items():
+        assert float(one.abs().max()) > 0, name
+        assert float((one - found[name]).abs().max()) < 1e-11 * float(one.abs().max()), name
+    if die:
+        assert 0.03 < float(plain.penetration(8)[0]) < 0.05  # an edge is held near the allowance
+        for one, another in zip(vars(plain.energies()).values(), vars(other.energies()).values(), strict=True):
+            torch.testing.assert_close(one, another, rtol=1e-9, atol=1e-14)
+
+
+@compiles
+def test_stress_returns_as_in_the_plain_step() -> None:
+    plain, other = blocks(die=False), blocks(die=False)
+    stress, inside = stressed(plain, other)
+    plain._advance(1e-4)
+    steps_of(other, 1e-4)(1)
+    for name in ("p", "q", "s", "thickness", "v", "plastic_work"):
+        torch.testing.assert_close(getattr(other, name), getattr(plain, name), rtol=1e-11, atol=1e-15)
+    assert bool((plain.plastic_work > 0).any())
+    assert torch.equal(other.p[inside], stress[0][inside])
+
+
+@compiles
+def test_advance_takes_them_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is taken at once, the bits are the same, and between two calls one may stop."""
+    at_once, few, asked = blocks(), blocks(), []
+    dt = 0.4 * float(at_once.stable_step().min())
+    at_once.advance(20 * dt, 20)
+    monkeypatch.setattr("hofno.solvers.plasticity._ELEMENTS_AT_ONCE", 3 * few.p.numel())
+    monkeypatch.setattr("hofno.solvers.plasticity.go_on", lambda: asked.append(few.steps))
+    few.advance(20 * dt, 20, 11)
+    few.advance(20 * dt, 20, 9)
+    assert asked == [0, 3, 6, 9, 11, 14, 17]
+    assert few.steps == at_once.steps == 20
+    for name, one in carried(at_once).items():
+        assert torch.equal(one, carried(few)[name]), name
+
+
+@compiles
+def test_places_are_alike() -> None:
+    """A block is the same to the last bit in any place of a group of eight, whatever the others do."""
+    made = Plasticity(coarsen=10, refine=1)
+    dies = torch.from_numpy(made.die_heights("train", 0)).repeat(8, 1).T.numpy()
+    others = dies.copy()
+    others[1:-1, :5] += 1
+    alone, among = made.blocks(dies), made.blocks(others)
+    for each in (alone, among):
+        each.advance(0.5, 4000)
+    assert float((alone.x - among.x)[..., :5].abs().max()) > 0.1
+    assert torch.equal(alone.x[..., 5:], among.x[..., 5:])
+    assert torch.equal(alone.x[..., :1].expand_as(alone.x), alone.x)
+
+
+@compiles
+def test_other_threads_run_meanwhile() -> None:
+    """Groups are solved side by side in threads: one that computes must not hold up the others."""
+    given, ticks, over = blocks(), 0, threading.Event()
+    steps = steps_of(given, 1e-9)
+    worker = threading.Thread(target=lambda: (steps(60_000), over.set()))
+    worker.start()
+    while not over.wait(0.002):
+        ticks += 1
+    worker.join()
+    assert ticks > 10
+
+
+def test_moving_supports_are_for_the_plain_step() -> None:
+    nodes = blocks().x[..., 0]
+    held = torch.zeros_like(nodes, dtype=torch.bool)
+    held[:, 0] = True
+    pulled = Blocks(nodes, 1, METAL, held=held, velocity=held.double())
+    assert native_steps(pulled, 1e-4) is None
+    pulled.advance(1e-3, 10)
+    assert float(pulled.energies().external.abs().max()) > 0
+
+
+def test_a_switch_forbids_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOFNO_KERNELS", "off")
+    assert native_steps(blocks(), 1e-4) is None
+    assert why_not() == "the environment has HOFNO_KERNELS=off"
+
+
+@pytest.mark.usefixtures("nothing_found")
+def test_without_a_compiler_plain_steps_run_and_long_work_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    plain, other = blocks(), blocks()
+    dt = 0.4 * float(plain.stable_step().min())
+    for _ in range(5):
+        plain._advance(dt)
+    other.advance(5 * dt, 5)
+    assert torch.equal(plain.x, other.x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_where_plain(1e6)
+    with pytest.warns(RuntimeWarning, match=r"plain PyTorch.*: no C compiler was found \(cc, gcc, clang, or .* CC\)"):
+        warn_where_plain(1e12)
+
+
+def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'fatal error: no headers' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("CC", f"{broken} -m64")
+    with pytest.raises(NoCompilerError, match=r"broken does not compile plasticity_steps\.c: fatal error: no headers"):
+        compiled(plasticity_native.SOURCE)
+    monkeypatch.setenv("CC", str(tmp_path / "missing"))
+    with pytest.raises(NoCompilerError, match="missing does not compile"):
+        compiled(plasticity_native.SOURCE)
+
+
+@compiles
+@pytest.mark.usefixtures("nothing_found")
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [("0.5 * hard * (", "0.51 * hard * ("), ("- n->allowance", "- 2 * n->allowance"), ("sum_y)", "2 * sum_y)")],
+)
+def test_code_that_computes_something_else_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, wrong: str
+) -> None:
+    source = Path(native.__file__).with_name(plasticity_native.SOURCE).read_text()
+    assert source.count(line) == 1
+    (tmp_path / plasticity_native.SOURCE).write_text(source.replace(line, wrong))
+    monkeypatch.setattr(native, "__file__", str(tmp_path / "native.py"))
+    assert isinstance(compiled(plasticity_native.SOURCE), ctypes.CDLL)
+    assert why_not() == "its compiled code gives other numbers than PyTorch"
+    assert native_steps(blocks(), 1e-4) is None
