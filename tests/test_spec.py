@@ -86,6 +86,7 @@ class TestErrors:
             ({"seed": -1}, "seed: input should be greater"),
             ({"seed": 10**26}, "seed: input should be less than or equal to 9223372036854775807; got 1000"),
             ({"data": 3}, "data: input should be"),
+            ({"targets": "u (mm)"}, r"targets: input should be a valid list; got 'u \(mm\)'"),
             ({"sweep": {"seed": 3}}, r"sweep\.seed: input should be a valid list"),
             ({"sweep": {"seed": []}}, "at least 1 item"),
             ({"train": {"lr": float("inf")}}, r"train\.lr must be a finite number; got inf"),

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from hofno import FNO, HOFNO, Split, Surrogate, load, storage
+from hofno import FNO, HOFNO, Split, Surrogate, fit, generate, load, storage
 from hofno.data.device import find_device
 from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import CheckpointError, DataError, ShapeError, SpecError
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import score
 from hofno.geometry import Grid, Mesh
+from hofno.problems.registry import problem
 from hofno.saved import load_weights
 
 
@@ -208,3 +209,15 @@ def test_find_device() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(SpecError, match="no CUDA GPU is usable here"):
             find_device("cuda")
+
+
+def test_the_problem_of_generated_data(tmp_path: Path) -> None:
+    """With its parameters, also when it is saved and loaded; arrays are of none."""
+    data = generate("poisson", degree=2, train=4, valid=2, test=2, resolution=40)
+    model = HOFNO(2, 1, modes=(4, 4), width=4, depth=1, order=2)
+    run = fit(model, data, epochs=1, progress=False)
+    run.save(tmp_path / "model")
+    for known in (run.surrogate, load(tmp_path / "model")):
+        assert known.problem == problem("poisson", {"degree": 2, "train": 4, "valid": 2, "test": 2, "resolution": 40})
+    with pytest.raises(SpecError, match="not generated but read from files or arrays"):
+        _ = Surrogate.around(model, data).problem

@@ -389,4 +389,5 @@ def _explain(error: ValidationError, where: str) -> str:
         return f"{where} has an unknown key {key!r}; {hint}"
     if first["type"] == "missing":
         return f"{where} lacks {key!r}; add it"
-    return f"{where}: {key}: {first['msg'][0].lower()}{first['msg'][1:]}; got {first.get('input')!r}"
+    told = first["msg"].replace("a valid tuple", "a valid list")  # as TOML calls it
+    return f"{where}: {key}: {told[0].lower()}{told[1:]}; got {first.get('input')!r}"

@@ -25,10 +25,11 @@ from hofno.data.dataset import Dataset
 from hofno.data.device import find_device, gpus_to_share
 from hofno.data.files import stamps_of
 from hofno.data.stamps import changed_files
-from hofno.data.store import generate, store_folder
+from hofno.data.store import data_folder, generate, store_folder
 from hofno.errors import DataError, DivergedError, HofnoError, SpecError
+from hofno.problems.base import ignore_progress
 from hofno.problems.registry import problem
-from hofno.show import Show, Silent, showing
+from hofno.show import Show, Silent, progress_on, showing
 from hofno.spec import Spec
 from hofno.stages import (
     evaluate_run,
@@ -86,7 +87,7 @@ def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -
     path = member_folder(out, spec)
     if (record := read_member(spec, out)) is not None:
         return record
-    data = data or make_data(spec)
+    data = data or _data_of(spec, show)
     if is_finished(path):
         return evaluate_run(spec, data, path)[0]
     resume = (path / "spec.toml").exists()
@@ -94,6 +95,14 @@ def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -
         raise SpecError(f"{path} belongs to another spec; delete it or choose another --out")
     run = train_run(spec, data, path, resume=resume, show=show)
     return evaluate_run(spec, data, path, run.surrogate)[0]
+
+
+def _data_of(spec: Spec, show: Show) -> Dataset:
+    """The data of a member; that they are made is shown, which may take hours, and that they are read is not."""
+    name, parameters = spec.data.problem, spec.data.parameters
+    made = problem(name, parameters)
+    read = bool(made.sources) or made.is_kept(data_folder(name, parameters, store_folder()))
+    return make_data(spec, ignore_progress if read else progress_on(show))
 
 
 def try_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> Outcome:
@@ -193,7 +202,7 @@ def run_study(spec: Spec, out: Path, show: Show, workers: int = 1, only: Sequenc
             show.note(f"{name_of(member, cell)}: {told}  (seed {member.seed})")
     else:
         for member in {members[index][0].data_hash: members[index][0] for index in chosen}.values():
-            make_data(member)
+            _data_of(member, show)
         _run_in_processes(spec, members, chosen, out, show, workers, keep)
     return write()
 

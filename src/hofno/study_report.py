@@ -22,6 +22,7 @@ from hofno.data.names import quantities_of
 from hofno.data.stamps import changed_files
 from hofno.errors import SpecError
 from hofno.evaluation.rollout import BOUND
+from hofno.evaluation.score import LEAST_KNOWN
 from hofno.geometry import Sphere
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
@@ -78,7 +79,8 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     if any("rel_l2_low" in row.metrics and "rollout" not in row.metrics for row in rows):
         chapters.by_scale(page, rows, _of_each_label(results, "spectra"))
     if any("outcomes" in run for run in results["runs"]):
-        outcomes_chapter(page, results["runs"], _records(out, spec))
+        made = problem(spec.data.problem, spec.data.parameters)
+        outcomes_chapter(page, results["runs"], _records(out, spec), LEAST_KNOWN, made.together)
     records = {label: run["rollout"] for label, run in _of_each_label(results, "rollout").items()}
     if not _runs(page, out, spec) and records:
         page.section("Rollouts")

@@ -36,6 +36,7 @@ from hofno.errors import ShapeError, SpecError
 from hofno.exact import is_whole
 from hofno.geometry import Geometry, Points, describe_geometry, kind_of
 from hofno.models.registry import arguments_of_model, model_name, networks_of, parameter_counts
+from hofno.problems.base import Problem
 from hofno.problems.symmetry import Symmetry, describe_symmetry
 from hofno.versions import versions
 
@@ -83,6 +84,19 @@ class Surrogate:
         points = " x ".join(map(str, self.grid.shape))
         channels = f"{self.inputs.mean.shape[0]} to {self.targets.mean.shape[0]} channels"
         return f"Surrogate({type(self.model).__name__}, {channels}, {kind_of(self.grid)} of {points})"
+
+    @property
+    def problem(self) -> Problem:
+        """That which its data were generated of, with their parameters: it has names of channels, and outcomes."""
+        from hofno.problems.registry import problem
+
+        known = self.stamp.get("data", {})
+        if not {"problem", "parameters"} <= known.keys():
+            raise SpecError(
+                "the data of this operator were not generated but read from files or arrays; where they are of a "
+                "problem, build it: from hofno.problems.registry import problem; problem(name, {...})"
+            )
+        return problem(known["problem"], known["parameters"])
 
     def predict(
         self,

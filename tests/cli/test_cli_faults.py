@@ -399,6 +399,32 @@ class TestErrorsInOneLine:
         result = hofno("show", "tiny")
         assert (result.exit_code, result.stderr) == (130, "hofno: interrupted\n")
 
+    @pytest.mark.parametrize(
+        ("data", "kept"),
+        [
+            ({"problem": "airfoil", "coarsen": 10}, True),
+            ({"problem": "navier_stokes", "samples": 12, "resolution": 16}, True),
+            ({"problem": "poisson", "resolution": 40}, False),
+        ],
+    )
+    def test_ctrl_c_while_data_are_made(
+        self, hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch, data: dict[str, object], kept: bool
+    ) -> None:
+        """What is kept, and how to go on, where a generation goes on."""
+
+        def stop(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(stages, "make_data", stop)
+        lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in data.items())
+        model = '[model]\nname = "hofno"\nmodes = [4, 3]\nwidth = 4\ndepth = 1'
+        (folder / "data.toml").write_text(f"[data]\n{lines}\n{model}\n")
+        told = "; what is solved is kept in the store: give the same command again to go on" * kept
+        for words in (("generate", "data.toml"), ("train", "data.toml", "--out", "new")):
+            result = hofno(*words)
+            assert (result.exit_code, result.stderr) == (130, f"hofno: interrupted{told}\n")
+            assert not (folder / "new").exists(), "so that the same command is not refused"
+
     def test_several_lines_become_one(self, hofno: Hofno, monkeypatch: pytest.MonkeyPatch) -> None:
         self.failing(monkeypatch, HofnoError("one\ntwo"))
         assert hofno("show", "tiny").stderr == "hofno: one two\n"

@@ -7,10 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 from typer.testing import Result
 
-from hofno import generate, load, storage
+from hofno import Surrogate, generate, load, storage
+from hofno.cli.expect import predicted_outcomes_table
+from hofno.data.normalise import ChannelNormaliser
 from hofno.evaluation import score
+from hofno.geometry import Grid
 from hofno.stages import make_data, read_spec
 
 Hofno = Callable[..., Result]
@@ -75,6 +80,51 @@ def test_of_other_samples_there_is_no_bound(hofno: Hofno, study: Path) -> None:
     assert result.exit_code == 0, (result.output, result.exception)
     row = next(line for line in result.output.splitlines() if NAME in line)
     assert [cell.strip() for cell in row.split("│")][-3:-1] == ["-", "-"]
+    assert "bounds of these take 9 validation samples, and 1 were at hand" in result.stdout
+    assert "bounds of these" not in hofno("evaluate", folder).stdout
+    assert f"outcomes         {NAME}" in hofno("show", "darcy.toml").stdout
+
+
+def test_of_frames_it_is_the_last_one_of_each_block(folder: Path) -> None:
+    """Of four blocks, and of frames that make no whole block."""
+    same, grid = ChannelNormaliser.identity(2), Grid(shape=(11, 4), periodic=False)
+    stamp = {"data": {"problem": "plasticity", "parameters": {"coarsen": 10, "form": "frames"}}}
+    operator = Surrogate(nn.Conv2d(2, 4, 1), same, ChannelNormaliser.identity(4), grid, stamp)
+    y = torch.zeros(80, 4, 11, 4)
+    y[:, 2] = torch.arange(80.0)[:, None, None]
+    x = torch.zeros(80, 2, 11, 4)
+    found = predicted_outcomes_table(folder, operator, operator.asked(x), y)
+    assert found is not None
+    title, header, rows = found
+    assert title == "quantities of interest, the last of each 20 frames"
+    assert header == ["input", "shift sideways (mm)", "width (mm)"]
+    assert [row[:2] for row in rows] == [["19", "19"], ["39", "39"], ["59", "59"], ["79", "79"]]
+    some = predicted_outcomes_table(folder, operator, operator.asked(x[:7]), y[:7])
+    assert some is not None
+    assert [row[0] for row in some[2]] == list("0123456")
+
+
+def test_predictions_have_them_too(hofno: Hofno, study: Path) -> None:
+    """The first ten, with their bounds unless they are unlike those of training; none on other grids."""
+    (folder,) = (study / "runs").iterdir()
+    x = generate("darcy", **{**read_spec(folder).data.parameters, "test": 12}).test.x.numpy()
+    x[3] *= 50
+    np.save(study / "x.npy", x)
+    result = hofno("predict", folder, study / "x.npy", study / "y.npy")
+    assert result.exit_code == 0, (result.output, result.exception)
+    means = np.load(study / "y.npy").astype(float).mean((1, 2, 3))
+    bound = storage.read_json(folder / "evaluation.json")["outcomes"][NAME]["bound"]
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.output.splitlines() if "│" in line]
+    assert rows == [[str(k), f"{means[k]:.4g}" + f" ± {bound:.2g}" * (k != 3)] for k in range(10)]
+    assert "the first 10 of 12; ±: the error that 90% stay below" in " ".join(result.output.split())
+    load(folder).save(study / "saved")
+    np.save(study / "fine.npy", np.repeat(x, 2, 2)[..., :9])
+    told = hofno("predict", study / "saved", study / "x.npy", study / "y.npy", "--force").output
+    assert f"│ {means[0]:.4g} " in told, "a model without a run has numbers"
+    assert "±" not in told, "and no bounds of them"
+    result = hofno("predict", folder, study / "fine.npy", study / "y.npy", "--force")
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert "quantities" not in result.output
 
 
 def test_without_the_training_samples_what_was_known_of_them_stays(

@@ -58,7 +58,7 @@ def test_generate(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -
     (made,) = (folder / "store").iterdir()
     assert f"written to {made}" in first.stdout
     assert "20 x 16 x 16" in first.stdout
-    assert "target 0" in first.stdout
+    assert "target 1" in first.stdout
     content = {path.name: path.read_bytes() for path in made.iterdir()}
     again = hofno("generate", "tiny")
     assert f"read from {made}" in again.stdout

@@ -220,10 +220,12 @@ def test_own_trajectories_of_several_fields(arrays: Path, hofno: Hofno) -> None:
     assert len(run["rollout"]["rel_l2_per_step"]) == 3
     assert "the first of its 2 fields" in (arrays / "study" / "report.md").read_text()
     told = hofno("generate", "own.toml")
-    assert "target field 1" in told.stdout, told.output
+    assert "target field 2" in told.stdout, told.output
     (arrays / "named.toml").write_text('targets = ["head (m)", "flux (m/s)"]\n' + (arrays / "own.toml").read_text())
     told = hofno("generate", "named.toml")
-    assert "target field 1: flux (m/s)" in told.stdout, told.output
+    assert "target field 2: flux (m/s)" in told.stdout, told.output
+    told = hofno("train", "named.toml", "--out", "alone")
+    assert "test rel_l2_field_2 of flux: " in told.stdout, told.output
     assert "head (m), flux (m/s)" in hofno("show", "named.toml").stdout
     assert hofno("run", "named.toml", "--out", "study").exit_code == 0, "names change no run"
     page = (arrays / "study" / "report.md").read_text()
@@ -378,13 +380,13 @@ def test_own_trajectories_with_fixed_fields(arrays: Path, hofno: Hofno) -> None:
     shown = hofno("show", "own.toml")
     assert "4 input and 1 target channels" in shown.stdout, shown.output
     assert "2 frames with 2 fixed fields to the next, 3 times" in shown.stdout
-    assert "fixed field 1" in hofno("generate", "own.toml").stdout
+    assert "fixed field 2" in hofno("generate", "own.toml").stdout
     names = 'inputs = ["medium (m)", "depth"]\ntargets = ["head (m)"]\n'
     (arrays / "named.toml").write_text(names + (arrays / "own.toml").read_text())
     told = hofno("generate", "named.toml").stdout
     for name in (
-        "fixed field 0: medium (m)",
-        "fixed field 1: depth",
+        "fixed field 1: medium (m)",
+        "fixed field 2: depth",
         "input frames: head (m)",
         "target frames: head (m)",
     ):

@@ -212,6 +212,22 @@ class TestMembers:
         assert ran("HO-FNO, seed 0", "FNO") == [("HO-FNO", 0), ("FNO", 0), ("FNO", 1)]
         assert ran() == [("HO-FNO", 0), ("HO-FNO", 1), ("FNO", 0), ("FNO", 1)]
 
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_data_that_are_made_are_shown_and_those_that_are_there_are_not(
+        self, tiny: Spec, folder: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The runs share their data: whoever watches sees them made, once, and nothing of their being read."""
+        monkeypatch.setenv("HOFNO_DATA", str(folder / "store"))
+        begun: list[str] = []
+
+        class Recorded(Silent):
+            def start(self, label: str, total: int, done: int, unit: str = "step") -> None:
+                begun.append(label)
+
+        for out in ("first", "second"):
+            study.run_study(specs.parse({**tiny.plain(), "sweep": {"seed": [0, 1]}}), folder / out, Recorded(), workers)
+        assert [label for label in begun if "samples" in label] == ["generate samples"]
+
     def test_parts_that_are_run_at_once(self, tiny: Spec, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """What others have done since a process began, runs, divergence and errors on other grids, is not lost."""
         values = {**tiny.plain(), "compare": [{"label": name, "set": {"model.width": w}} for name, w in WIDTHS.items()]}

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from hofno import Dataset, Split, Surrogate
 from hofno.data.normalise import ChannelNormaliser
-from hofno.errors import ShapeError
-from hofno.evaluation import outcomes_of
+from hofno.errors import ShapeError, SpecError
+from hofno.evaluation import outcomes_of, predicted_outcomes
 from hofno.geometry import Grid
 from hofno.problems.outcomes import Outcome, force_on_wall, largest, mean
 
@@ -115,3 +115,19 @@ def test_a_constant_pressure_pushes_a_closed_wall_nowhere_and_a_linear_one_by_it
 def test_units_are_those_of_the_outcome() -> None:
     assert Outcome(lambda x, y: y.amax((1, 2, 3)), "mm").unit == "mm"
     assert mean(0, "s").unit == "s"
+
+
+def test_outcomes_of_inputs_whose_truth_is_not_known() -> None:
+    """Those of the test split are the same; arrays give arrays, and one sample gives a number."""
+    data, asked = data_of(19, 20), {"peak": largest(0, "m"), "own": lambda x, y: x[:, 0, 2, 3] + y[:, 0, 2, 3]}
+    found = predicted_outcomes(half(), data.test.x, asked, batch_size=3)
+    assert torch.equal(found["peak"], outcomes_of(half(), data, asked)["peak"].prediction)
+    assert found["own"].tolist() == [1.5 * n for n in range(1, 21)]
+    arrays = predicted_outcomes(half(), data.test.x.numpy(), asked)
+    assert isinstance(arrays["peak"], np.ndarray)
+    assert predicted_outcomes(half(), data.test.x[4], asked) == {"peak": 2.5, "own": 7.5}
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(SpecError, match=r"'peak' must be a function of inputs and fields, .* got 3"):
+        outcomes_of(half(), data_of(19, 20), {"peak": 3})  # pyright: ignore[reportArgumentType]

@@ -310,6 +310,7 @@ class TestReader:
             ({"X": good["X"].astype(np.int32)}, "real numbers on 3 axes"),
             ({"Q": nan}, "sample 1 holds values that are not finite"),
             ({"Y": apart}, "do not meet"),
+            ({"X": good["Y"], "Y": good["X"]}, r"as if NACA_Cylinder_X\.npy and NACA_Cylinder_Y\.npy had changed"),
         ]
         for change, message in cases:
             write(tmp_path, **{**good, **change})

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from hofno.errors import HofnoError
 from hofno.report import figures, published, tables
-from hofno.report.drawing import series_styles
+from hofno.report.drawing import log_ticks, panels, series_styles
 from hofno.report.scenes import Scene
 
 
@@ -163,6 +163,33 @@ def test_learning_curves() -> None:
         "diverged",
     ]
     assert draws(figure)
+
+
+def test_both_curves_have_the_same_epochs() -> None:
+    """Also where the last one alone was validated."""
+    history: list[dict[str, Any]] = [{"epoch": epoch, "train_loss": 1 / epoch} for epoch in range(1, 20)]
+    train, valid = visible(
+        figures.learning_curves({"FNO": [*history, {**history[-1], "epoch": 20, "valid_rel_l2": 1}]})
+    )
+    assert valid.get_xlim() == train.get_xlim()
+    assert train.get_xlim()[0] < 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "marks"),
+    [
+        ((1e-7, 1), {"$10^{-5}$", "$10^{-1}$", "$10^{0}$"}),
+        ((1e-4, 10), {"0.0001", "0.1", "10"}),
+        ((0.1, 1), {"0.2", "1"}),
+    ],
+)
+def test_marks_of_a_logarithmic_axis_are_written_alike(ends: tuple[float, float], marks: set[str]) -> None:
+    _, (axis,) = panels(1, 1, height=3)
+    axis.set(yscale="log", ylim=ends)
+    log_ticks(axis.yaxis)
+    texts = {label.get_text() for label in axis.get_yticklabels()}
+    assert marks <= texts
+    assert len({"$" in text for text in texts}) == 1
 
 
 @pytest.mark.parametrize("epochs", [1, 2, 3])

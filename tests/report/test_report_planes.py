@@ -277,6 +277,21 @@ class TestScenes:
             assert motion.tool_from_left is not aligned
 
 
+def test_inputs_that_are_the_same_everywhere_are_numbers_above_the_figure() -> None:
+    """On a mesh and on a grid; the others are drawn, and keep their numbers."""
+    nodes = bent()[None]
+    flat = np.ones((1, 1, *nodes.shape[2:]))
+    x, y = np.concatenate((0.7 * flat, -1.5 * flat, nodes), 1), nodes[:, :1]
+    scene = Scene(inputs=("Mach number", "angle (°)", "x", "y"), nodes=(2, 3))
+    figure = figures.fields(x, y, {"FNO": y}, scene=scene)
+    assert [axis.get_title() for axis in panels_of(figure)][:2] == ["mesh of 21 x 9 nodes", "truth"]
+    assert figure.get_suptitle() == "Mach number: 0.700, angle (°): -1.50"
+    assert "One test sample. Mach number: 0.700, angle (°): -1.50. Panels" in str(figure.get_label())
+    unnamed = figures.fields(np.concatenate((flat, nodes[:, :1]), 1), y, {"FNO": y})
+    assert [axis.get_title() for axis in panels_of(unnamed)][:2] == ["input 2", "truth"]
+    assert unnamed.get_suptitle() == "input 1: 1.00"
+
+
 class TestWall:
     def test_values_along_the_foil(self) -> None:
         nodes = c_grid(torch.zeros(1, 8), 10, 24, 10)[0].numpy()
@@ -310,6 +325,17 @@ class TestWall:
             assert (upper.get_text(), lower.get_text()) == ("upper side", "lower side")
             assert (upper.get_va(), lower.get_va()) == ("bottom", "top"), "the upper side is drawn above the other"
         assert mach.texts[0].xy[1] > 1.5 > mach.texts[1].xy[1]  # pyright: ignore[reportAttributeAccessIssue]
+
+    def test_a_coefficient_in_a_stream_whose_speed_is_an_input(self) -> None:
+        """(p - 1) / (0.7 M^2), by the Mach number of the sample."""
+        made = problem("airfoil", {"coarsen": 10, "mach_range": 0.1, "incidence_range": 2.0, "pressure": True})
+        nodes = c_grid(torch.zeros(1, 8), 5, 12, 5)[0].numpy()
+        x = np.concatenate((np.full((1, 23, 6), 0.7), np.full((1, 23, 6), 1.5), nodes))
+        y = np.stack((nodes[0], 1 + nodes[0]))
+        coefficient = along_wall(x, y, {"FNO": y}, scene_of(made)).axes[1]
+        drawn = np.asarray(coefficient.lines[0].get_xydata())
+        np.testing.assert_allclose(drawn[:, 1], drawn[:, 0] / (0.7 * 0.7**2))
+        assert coefficient.get_ylabel() == "pressure coefficient"
 
     def test_it_needs_a_mesh(self) -> None:
         with pytest.raises(HofnoError, match="nodes among the inputs"):

@@ -139,7 +139,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     rows = [
         ["run", spec.title or spec.name],
         ["problem", f"{spec.data.problem}: {places}; {channels_in} input and {channels_out} target channels"],
-        *_quantities(spec),
+        *_quantities(spec, made),
         [
             "samples",
             f"{made.train} training, {made.valid or 'no'} validation, {made.test} test"
@@ -185,12 +185,14 @@ def _training(spec: Spec, batches: int, steps: int, items: int) -> str:
     return f"{told}; batch_size={size} is more than the {items} there are, so that each step takes all of them"
 
 
-def _quantities(spec: Spec) -> list[list[str]]:
-    """What the channels are called, where it is known."""
+def _quantities(spec: Spec, made: Problem) -> list[list[str]]:
+    """What the channels are called, where it is known, and which numbers are asked of the fields."""
     from hofno.data.names import quantities_of
+    from hofno.problems.quantities import Quantity
 
-    found = quantities_of(spec)
-    return [[key, ", ".join(map(str, part))] for key, part in vars(found).items() if part]
+    asked = tuple(Quantity(name, outcome.unit) for name, outcome in made.outcomes.items())
+    parts = {**vars(quantities_of(spec)), "outcomes": asked}
+    return [[key, ", ".join(map(str, part))] for key, part in parts.items() if part]
 
 
 def _files(made: Problem, spec: Spec) -> list[list[str]]:

@@ -1,25 +1,38 @@
-"""What `hofno predict` says about the errors of its predictions."""
+"""What `hofno predict` says about its predictions: what comes of them, and what errors to expect."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hofno.data.dataset import Split
 from hofno.data.experience import Experience
+from hofno.data.given import Given
+from hofno.errors import SpecError
+from hofno.evaluation.outcomes import numbers_of
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN
 from hofno.evaluation.spread import has_spread
 from hofno.geometry import Points
+from hofno.problems.base import Problem
+from hofno.problems.quantities import Quantity
 from hofno.surrogate import Moments, Surrogate
+
+Table = tuple[str, list[str], list[list[str]]]
+"""Title, header and rows."""
 
 STRANGE = 1.5
 """Inputs this many times as far from those of training as any validation input are named."""
 
 NAMED = 5
+
+LISTED = 10
+"""Predictions whose outcomes are shown."""
 
 
 def what_to_expect(
@@ -105,6 +118,12 @@ def what_was_kept(bound: Mapping[str, Any], beside: str = "") -> list[str]:
     return lines
 
 
+def names_of_errors(targets: Sequence[Quantity]) -> dict[str, str]:
+    """What the errors of single fields are of, where their names are known; those with a unit have it too."""
+    several = {f"rel_l2_field_{i}": target.name for i, target in enumerate(targets, 1)}
+    return several | {f"rmse_field_{i}": str(target) for i, target in enumerate(targets, 1)}
+
+
 def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """Header and rows of a table of outcomes, from their records."""
     header = ["quantity", "mean error", "largest", "truth varies by", f"{COVERAGE:.0%} bound", "within"]
@@ -114,6 +133,52 @@ def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], 
         kept = [f"{found['bound']:.4g}", f"{found['kept']:.0%}"] if "bound" in found else ["-", "-"]
         rows.append([f"{name} ({found['unit']})" if found["unit"] else name, *numbers, *kept])
     return header, rows
+
+
+def predicted_outcomes_table(run: Path, operator: Surrogate, batch: Given, y: Tensor) -> Table | None:
+    """Title, header and rows of what comes of predictions: the first ones, of frames the last of each block.
+
+    Each has its bound where that is known, of runs that were evaluated, and its input is not unlike those of training.
+    None for problems that are not known, in time or without outcomes, and on other grids.
+    """
+    from hofno import storage
+
+    made, file = _problem_of(run, operator), run / "evaluation.json"
+    if made is None or not made.outcomes or made.rollout is not None:
+        return None
+    grid, together = made.grid_geometry, made.together
+    if not isinstance(grid, Points) and tuple(y.shape[2:]) != grid.shape:
+        return None
+    together = together if len(y) % together == 0 else 1
+    few = torch.arange(together - 1, len(y), together)[:LISTED]
+    places, inside = (None if part is None else part[few] for part in (batch.coords, batch.inside))
+    x, like = batch.fields[few], torch.ones(len(few), dtype=torch.bool)
+    if operator.experience is not None:
+        like = operator.experience.strangeness(x, places, inside) <= STRANGE
+    known = storage.read_json(file).get("outcomes", {}) if file.exists() else {}
+    header, columns, bounded = ["input"], [list(map(str, few.tolist()))], False
+    for name, values in numbers_of(made.outcomes, x, y[few]).items():
+        unit, bound = made.outcomes[name].unit, known.get(name, {}).get("bound")
+        header.append(f"{name} ({unit})" if unit else name)
+        most = ["" if bound is None or not one else f" ± {bound:.2g}" for one in like.tolist()]
+        bounded = bounded or any(most)
+        columns.append([f"{value:.4g}{error}" for value, error in zip(values.tolist(), most, strict=True)])
+    title = "quantities of interest" + f", the last of each {together} frames" * (together > 1)
+    title += f", the first {len(few)} of {len(y) // together}" * (len(few) < len(y) // together)
+    title += f"; ±: the error that {COVERAGE:.0%} stay below, by validation samples" * bounded
+    return title, header, [list(row) for row in zip(*columns, strict=True)]
+
+
+def _problem_of(run: Path, operator: Surrogate) -> Problem | None:
+    """What the operator knows of it, or the spec of its run, if it has one."""
+    from hofno.problems.registry import problem
+    from hofno.stages import read_spec
+
+    try:
+        return operator.problem
+    except SpecError:
+        data = read_spec(run).data if (run / "spec.toml").exists() else None
+    return None if data is None else problem(data.problem, data.parameters)
 
 
 def _told(correlation: float | None) -> str:

@@ -16,6 +16,7 @@ from hofno.errors import DivergedError, HofnoError, SpecError
 from hofno.storage.runs import is_finished
 
 if TYPE_CHECKING:
+    from hofno.problems.base import Problem
     from hofno.spec import Spec
     from hofno.train.ranks import Ranks
 
@@ -46,7 +47,8 @@ def generate(
     made = problem(name, parameters)
     stored = made.sources or (not force and made.is_kept(folder))
     _check_store(read, again=force)
-    data = stages.make_data(read, progress_on(choose_show(True)), again=force)
+    with _told_what_is_kept(made, again=force):
+        data = stages.make_data(read, progress_on(choose_show(True)), again=force)
     rows, known = [], quantities_of(read)
     for split_name in ("train", "valid", "test"):
         parts = getattr(data, split_name).parts
@@ -68,7 +70,7 @@ def generate(
                 lengths.insert(1, values.shape[1] // fields)
                 name_of = f"{kind} frames" if fields == 1 else f"{kind} field {{}}"
             for channel, (mean, square) in enumerate(zip(means.flatten(), squares.flatten(), strict=True)):
-                label = name_of.format(channel)
+                label = name_of.format(channel + 1)
                 label += f": {called[kind][channel]}" if channel < len(called.get(kind, ())) else ""
                 std = (square / max(1, count - 1)).sqrt()
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
@@ -92,6 +94,23 @@ def _check_store(read: Spec, again: bool = False) -> None:
     if not made.sources and (again or not made.is_kept(data_folder(name, parameters, store))):
         store.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=store).close()
+
+
+@contextmanager
+def _told_what_is_kept(made: Problem, again: bool = False) -> Iterator[None]:
+    """Say of an interruption that nothing solved is lost, of data whose solutions are kept one by one.
+
+    The command that makes all samples `again` does not go on.
+    """
+    from hofno.problems.kept_samples import KeepsSamples
+
+    try:
+        yield
+    except KeyboardInterrupt:
+        one_by_one = isinstance(made, KeepsSamples) or made.rollout is not None
+        kept = one_by_one and made.origin == "generated" and not again
+        told = "interrupted; what is solved is kept in the store: give the same command again to go on" if kept else ""
+        raise KeyboardInterrupt(told) from None
 
 
 def train(
@@ -223,13 +242,17 @@ def _resume(path: Path, track: tuple[str, ...]) -> None:
 
 def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, track: tuple[str, ...]) -> None:
     from hofno import stages
+    from hofno.cli.expect import names_of_errors
+    from hofno.data.names import quantities_of
+    from hofno.problems.registry import problem
     from hofno.show import choose_show, progress_on
     from hofno.train.track import check_trackers
 
     check_trackers(track, path)
     show, trained = choose_show(True), resume and is_finished(path)
     ranks.by_first(lambda: _check_store(read))
-    data = ranks.by_first(lambda: stages.make_data(read, progress_on(show)))
+    with _told_what_is_kept(problem(read.data.problem, read.data.parameters)):
+        data = ranks.by_first(lambda: stages.make_data(read, progress_on(show)))
     data = stages.make_data(read) if data is None else data
     surrogate = None
     if not trained:
@@ -237,8 +260,9 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
     if not ranks.first:
         return
     record, _ = stages.evaluate_run(read, data, path, surrogate)
+    called = names_of_errors(quantities_of(read).targets)
     for name, value in record["metrics"].items():
-        typer.echo(f"test {name}: {value:.6g}")
+        typer.echo(f"test {name}{f' of {called[name]}' if name in called else ''}: {value:.6g}")
     if mean := record.get("mean_target"):
         typer.echo(f"predicting the mean of the training targets: rel_l2 {mean['rel_l2']:.6g}")
     typer.echo(f"saved in {path}")

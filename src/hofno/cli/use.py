@@ -12,9 +12,6 @@ from hofno.errors import CheckpointError, SpecError
 from hofno.storage.runs import instead_of_a_run, runs_of_study
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hofno.problems.quantities import Quantity
     from hofno.spec import Spec
 
 WORST = 5
@@ -56,10 +53,11 @@ def evaluate(
 
     from hofno import fits, stages
     from hofno import spec as specs
-    from hofno.cli.expect import beside_the_bound, outcome_rows, what_was_kept
+    from hofno.cli.expect import beside_the_bound, names_of_errors, outcome_rows, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.names import quantities_of
     from hofno.data.stamps import changed_files
+    from hofno.evaluation.score import LEAST_KNOWN
     from hofno.saved import load
     from hofno.show import choose_show, progress_on
 
@@ -120,15 +118,12 @@ def evaluate(
         typer.echo(line)
     if outcomes:
         print_table("quantities of interest", *outcome_rows(outcomes))
+        if not any("bound" in one for one in outcomes.values()):
+            known = len(data.valid) // data.test.together
+            typer.echo(f"bounds of these take {LEAST_KNOWN} validation samples, and {known} were at hand")
     if surrogate.experience is None:
         typer.echo("no bound of the error is known: the training had no validation samples")
     typer.echo(note)
-
-
-def names_of_errors(targets: Sequence[Quantity]) -> dict[str, str]:
-    """What the errors of single fields are of, where their names are known; those with a unit have it too."""
-    several = {f"rel_l2_field_{i}": target.name for i, target in enumerate(targets, 1)}
-    return several | {f"rmse_field_{i}": str(target) for i, target in enumerate(targets, 1)}
 
 
 def _more_of_files(spec: Spec) -> str:
@@ -179,10 +174,11 @@ def predict(
     """Predict from a NumPy file to a NumPy file, in physical units.
 
     For a model at points whose only input is their places, INPUT.npy holds the places. Below the shapes it says what
-    error to expect, by the validation samples of the training, and which inputs are unlike those of training.
+    comes of the predictions, such as a lift, where the run's problem has such outcomes, what error to expect, by the
+    validation samples of the training, and which inputs are unlike those of training.
     """
     from hofno import storage
-    from hofno.cli.expect import has_bounds, what_to_expect
+    from hofno.cli.expect import has_bounds, predicted_outcomes_table, what_to_expect
     from hofno.data.given import what_is_lost
     from hofno.data.npy import npy_bytes, read_npy
     from hofno.geometry import Points
@@ -221,6 +217,8 @@ def predict(
     typer.echo(f"{' x '.join(map(str, values.shape))} -> {' x '.join(map(str, predicted.shape))}, written to {target}")
     if lost := what_is_lost(found):
         typer.echo(lost)
+    if outcomes := predicted_outcomes_table(run, operator, batch, found):
+        print_table(*outcomes)
     for line in what_to_expect(operator, *asked, inside, kept, steps=steps, moments=moments):
         typer.echo(line)
 

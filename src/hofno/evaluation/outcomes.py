@@ -14,7 +14,7 @@ from torch import Tensor
 
 from hofno.data.dataset import Dataset, Split
 from hofno.data.experience import exceeded_by_few
-from hofno.errors import ShapeError
+from hofno.errors import ShapeError, SpecError
 from hofno.evaluation.metrics import UNBOUNDED_SQUARE
 from hofno.evaluation.score import COVERAGE, LEAST_KNOWN, measure
 from hofno.problems.outcomes import Outcome
@@ -28,6 +28,11 @@ class Outcomes:
     """Numbers of truths and of predictions, one batch after the other."""
 
     def __init__(self, asked: Asked) -> None:
+        if wrong := [name for name, how in asked.items() if not isinstance(how, Outcome) and not callable(how)]:
+            raise SpecError(
+                f"outcome {wrong[0]!r} must be a function of inputs and fields, lambda x, y: ..; got "
+                f"{asked[wrong[0]]!r}"
+            )
         self.asked = {name: how if isinstance(how, Outcome) else Outcome(how) for name, how in asked.items()}
         self._found: dict[str, list[Tensor]] = {name: [] for name in self.asked}  # (2, n) each
 
@@ -110,6 +115,36 @@ def outcomes_of(operator: Surrogate | object, data: Dataset, asked: Asked, batch
     surrogate, test = surrogate_of(operator, "ask"), Outcomes(asked)
     measure(surrogate, data.test, batch_size, outcomes=test)
     return beside_validation(surrogate, data, test, batch_size)
+
+
+def predicted_outcomes(
+    operator: Surrogate | object,
+    x: Any,
+    asked: Asked,
+    coords: Any = None,
+    *,
+    mask: Any = None,
+    fixed: Any = None,
+    batch_size: int = 32,
+) -> dict[str, Any]:
+    """What comes of the predictions from these inputs, whose truth is not known: by name (n,), or a number for one.
+
+    Args:
+        operator: what `hofno.load` or `hofno.fit` returns.
+        x: inputs as `predict` takes them, with coords, mask and fixed.
+        asked: names and functions, as for `outcomes_of`, which says what errors to expect of these numbers.
+        batch_size: samples in a forward pass.
+    """
+    surrogate = surrogate_of(operator, "ask")
+    surrogate.check_call(batch_size)
+    batch = surrogate.asked(x, coords, mask, fixed)
+    y = surrogate.predict_tensor(batch.fields, batch_size, coords=batch.coords, mask=batch.inside)
+    return {name: batch.numbers(found) for name, found in numbers_of(asked, batch.fields, y).items()}
+
+
+def numbers_of(asked: Asked, x: Tensor, y: Tensor) -> dict[str, Tensor]:
+    """By name, of raw inputs (n, c, *grid) and fields (n, c', *grid), true or predicted: (n,) each, float64."""
+    return {name: _numbers(name, outcome, x, y) for name, outcome in Outcomes(asked).asked.items()}
 
 
 def beside_validation(surrogate: Surrogate, data: Dataset, test: Outcomes, batch_size: int = 32) -> dict[str, Found]:

@@ -50,6 +50,11 @@ def read_published(folder: str | Path) -> Arrays:
         found.x[sample, 0], found.x[sample, 1], found.y[sample, 0] = x[sample], y[sample], q[sample, 4]
         if not (np.isfinite(found.x[sample]).all() and np.isfinite(found.y[sample]).all()):
             raise DataError(f"{place}: sample {sample} holds values that are not finite; get the files again")
+    if (found.x[:, 0, 0, 0] < np.abs(found.x[:, 1, 0, 0])).any():
+        raise DataError(
+            f"{place}: the wake must leave in the direction of x; got it along y, as if {FILES[0]} and {FILES[1]} had "
+            "changed places; put them back"
+        )
     sides = found.x[:, :, : WAKE_CELLS + 1, 0], found.x[:, :, : -WAKE_CELLS - 2 : -1, 0]
     if not np.allclose(*sides, rtol=0, atol=1e-5):
         raise DataError(f"{place}: the two sides of the wake cut do not meet: this is not the published C-grid")

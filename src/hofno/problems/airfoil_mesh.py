@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -42,7 +43,12 @@ def c_grid(design: Tensor, wake: int = WAKE_CELLS, foil: int = FOIL_CELLS, norma
             f"a C-grid needs at least 2 cells each way and an even number on the foil; got wake={wake}, foil={foil}, "
             f"normal={normal}"
         )
-    surface = airfoil(design, foil)
+    return grid_around(airfoil(design, foil), wake, normal)
+
+
+def grid_around(surface: Tensor, wake: int = WAKE_CELLS, normal: int = NORMAL_CELLS) -> Tensor:
+    """The C-grid of each foil, (b, 2, foil + 1) at the places of `airfoil`: (b, 2, 2 wake + foil + 1, normal + 1)."""
+    foil = surface.shape[-1] - 1
     here = surface.new_tensor((_FAR, 0.0))[:, None]
     edge = surface[:, :, :1]
     cut = edge + (here - edge) * _fractions(_trailing_panel() / (_FAR - 1), wake).to(surface)  # from the edge back
@@ -70,6 +76,26 @@ def airfoil(design: Tensor, cells: int = FOIL_CELLS) -> Tensor:
     high = (design[:, 4:, None] * lagrange.flip(1)).sum(1)
     part = (y + _HALF_HEIGHT) / (2 * _HALF_HEIGHT)
     return torch.stack((x, y + low * (1 - part) + high * part), 1)
+
+
+def through(points: np.ndarray, cells: int = FOIL_CELLS) -> Tensor:
+    """The foil through given points (k, 2), which run as those of `airfoil`, at its places. (1, 2, cells + 1)
+
+    Between them y is a cubic of each interval in the signed root of x, in which the nose is smooth; its slopes are
+    those of parabolas through three points.
+    """
+    side = _abscissae(cells // 2).sqrt().numpy()
+    wanted = np.concatenate((-side[::-1], side[1:]))  # from the trailing edge, s = -1, round the nose to s = 1
+    x, y = points.T
+    nose = int(x.argmin())
+    s = np.concatenate((-np.sqrt(x[:nose]), np.sqrt(x[nose:])))
+    slope = np.gradient(y, s, edge_order=2)
+    k = np.clip(np.searchsorted(s, wanted, "right") - 1, 0, len(s) - 2)
+    h = s[k + 1] - s[k]
+    t = (wanted - s[k]) / h
+    left = (1 - t) ** 2 * ((1 + 2 * t) * y[k] + t * h * slope[k])
+    right = t**2 * ((3 - 2 * t) * y[k + 1] + (t - 1) * h * slope[k + 1])
+    return torch.from_numpy(np.stack((wanted**2, left + right))[None])
 
 
 def thickness(x: Tensor) -> Tensor:

@@ -46,17 +46,26 @@ class Pressed:
 
         The relative L2 error of such a sample, over all values, is the published metric.
         """
-        n, times, _, columns, rows = self.frames.shape
-        x = np.broadcast_to(self.die[:, None, :, None, None], (n, 1, columns, rows, times))
-        return Arrays(np.ascontiguousarray(x), np.ascontiguousarray(self.frames.transpose(0, 2, 3, 4, 1)))
+        _, times, _, _, rows = self.frames.shape
+        y = np.ascontiguousarray(self.frames.transpose(0, 2, 3, 4, 1))
+        return Arrays(inputs_of(self.die, "volume", rows, times), y)
 
     def by_time(self) -> Arrays:
         """One sample for each frame, as published models are called: die and time in [0, 1], x (n 20, 2, I, J), y."""
-        n, times, channels, columns, rows = self.frames.shape
-        x = np.empty((n, times, 2, columns, rows), np.float32)
-        x[:, :, 0] = self.die[:, None, :, None]
-        x[:, :, 1] = np.linspace(0, 1, times)[:, None, None]
-        return Arrays(x.reshape(-1, 2, columns, rows), self.frames.reshape(-1, channels, columns, rows))
+        _, times, channels, columns, rows = self.frames.shape
+        return Arrays(inputs_of(self.die, "frames", rows, times), self.frames.reshape(-1, channels, columns, rows))
+
+
+def inputs_of(die: np.ndarray, form: str, rows: int, times: int = FRAMES) -> np.ndarray:
+    """Inputs of the samples under dies (n, I), float32: volumes (n, 1, I, J, 20), or frames (n 20, 2, I, J)."""
+    n, columns = die.shape
+    if form == "volume":
+        x = np.broadcast_to(die[:, None, :, None, None], (n, 1, columns, rows, times))
+        return np.ascontiguousarray(x, np.float32)
+    x = np.empty((n, times, 2, columns, rows), np.float32)
+    x[:, :, 0] = die[:, None, :, None]
+    x[:, :, 1] = np.linspace(0, 1, times)[:, None, None]
+    return x.reshape(-1, 2, columns, rows)
 
 
 @dataclass(frozen=True)

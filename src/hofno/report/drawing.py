@@ -170,7 +170,8 @@ def _unnamed(artist: Any) -> bool:
 def log_ticks(axis: Axis) -> None:
     """Marks on a logarithmic axis as plain numbers: 1, 2, 5 per decade over a short range, else decades.
 
-    A range so short that fewer than two of these lie in it has evenly spaced marks.
+    Decades of which one would be written 1e-05 or 1e+06 are all powers of ten. A range so short that fewer than two of
+    these lie in it has evenly spaced marks.
     """
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
@@ -181,7 +182,10 @@ def log_ticks(axis: Axis) -> None:
     inside = sum(low <= sub * 10.0**decade <= high for sub in subs for decade in decades)
     axis.set_major_locator(marks if inside > 1 else MaxNLocator(nbins=5, steps=[1, 2, 5, 10], min_n_ticks=3))
     axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    powers = len(subs) == 1 and (low <= 1e-5 or high >= 1e6)
+    axis.set_major_formatter(
+        FuncFormatter(lambda value, _: f"$10^{{{round(math.log10(value))}}}$" if powers else f"{value:g}")
+    )
 
 
 def positive(values: Any) -> np.ndarray:

@@ -6,7 +6,7 @@ over the whole field. Panels are called as their quantities are, where these are
 where their values lie: on a grid, on the nodes of a mesh, at scattered points (`hofno.report.planes`), and those of a
 surface on it (`hofno.report.surfaces`). 1-D fields are lines, a prediction over the truth and both whole; values at
 scattered points in space are dots, by the number of the point. Of 3-D fields the middle slice along the first axis is
-shown.
+shown. Inputs that are the same everywhere, such as the speed of a stream, are numbers above the figure.
 """
 
 from __future__ import annotations
@@ -83,13 +83,18 @@ def fields(
 
     plane = _plane(x_fields, truth, None if places is None else _sample(places, sample), scene)
     shown = None if plane is None else plane.shown
-    drawn = [index for index in range(len(x_fields)) if index not in (scene.nodes or ())]
+    given = [index for index in range(len(x_fields)) if index not in (scene.nodes or ())]
+    alike = {index: float(x_fields[index].flat[0]) for index in given if np.ptp(x_fields[index]) == 0}
+    drawn = [index for index in given if index not in alike]
+    said = ", ".join(
+        f"{_named(scene.inputs, k) or _name('input', k, len(given), '')}: {number(alike[k])}" for k in alike
+    )
     opening = []
     if isinstance(plane, Sheet | Cloud):
         opening.append(Panel("place", plane.title, np.empty(0)))
     for index in drawn:
         field, name = _visible(x_fields[index]), _named(scene.inputs, index)
-        title = _name("input", index, len(drawn), name)
+        title = _name("input", index, len(given), name)
         opening.append(Panel("input", title, field, _range(field, shown), name=name))
     for index, field in enumerate(map(_visible, truth)):
         name = _named(scene.targets, index)
@@ -104,8 +109,10 @@ def fields(
         wrong, right = _model_panels(guesses, truth, channel, shown, _named(scene.targets, channel))
         together = len(wrong) + len(right) <= columns
         rows += [right + wrong] if together else _interleave(_wrap(right, columns), _wrap(wrong, columns))
-    figure = _draw(rows, columns, truth.shape[1:], plane, scene, joined=places is None)
-    figure.set_label(_in_words(rows, scene, "values" if plane is None else "colours"))
+    figure = _draw(rows, columns, plane, scene, joined=places is None)
+    if note := "\n".join(filter(None, (said, _which_slice(truth.shape[1:])))):
+        figure.suptitle(note, fontsize=10)
+    figure.set_label(_in_words(rows, scene, "values" if plane is None else "colours", said))
     return figure
 
 
@@ -149,7 +156,6 @@ def _model_panels(
 def _draw(
     rows: list[list[Panel]],
     columns: int,
-    space: tuple[int, ...],
     plane: Plane | Skin | None,
     scene: Scene,
     joined: bool,
@@ -166,12 +172,14 @@ def _draw(
             _draw_line(axis, row[index % columns], letters, joined)
         else:
             _draw_plane(axis, row[index % columns], plane, scene, letters)
-    if len(space) == 3:
-        figure.suptitle(
-            f"Middle slice of 3-D fields: index {space[0] // 2} of {space[0]} along the first axis",
-            fontsize=10,
-        )
     return figure
+
+
+def _which_slice(space: tuple[int, ...]) -> str:
+    """What is seen of 3-D fields; of others all is."""
+    if len(space) < 3:
+        return ""
+    return f"Middle slice of 3-D fields: index {space[0] // 2} of {space[0]} along the first axis"
 
 
 def _height(plane: Sheet | Cloud | Skin, columns: int) -> float:
@@ -234,15 +242,16 @@ def _entitle(axis: Axes, title: str, letters: int) -> None:
     axis.set_title(textwrap.fill(title, letters), x=0.0, ha="left")
 
 
-def _in_words(rows: list[list[Panel]], scene: Scene, what: str) -> str:
-    """The figure for readers who do not see it; `what` shows the values of a field."""
+def _in_words(rows: list[list[Panel]], scene: Scene, what: str, said: str) -> str:
+    """The figure for readers who do not see it; `what` shows the values of a field, and what is `said` is above it."""
     told = []
     for panel in (panel for row in rows for panel in row):
         low, high = (number(value) for value in panel.limits)
         name = f" ({panel.name})" if panel.name and panel.name not in panel.title else ""
         told.append(panel.title if panel.kind == "place" else f"{panel.title}{name}, {what} from {low} to {high}")
     level = f" A line marks {scene.level[1]}." if scene.level is not None else ""
-    return f"One test sample. Panels: {'; '.join(told)}.{level}"
+    alike = f" {said}." if said else ""
+    return f"One test sample.{alike} Panels: {'; '.join(told)}.{level}"
 
 
 def _sample(batch: Any, sample: int) -> np.ndarray:

@@ -62,6 +62,7 @@ def learning_curves(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> Fig
         axis.set(yscale="log", title=title, xlabel="epoch")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         log_ticks(axis.yaxis)
+        axis.set_xlim(axes[0].get_xlim())  # the same epochs, however many of them were validated
     legend_below(figure, axes[0])
     return figure
 

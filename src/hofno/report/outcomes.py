@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 COLUMNS = 3
 
 
-def outcomes_chapter(page: Page, runs: Sequence[Mapping[str, Any]], records: Mapping[str, Any]) -> None:
-    """Errors of outcomes of all `runs` that have some, means over seeds; drawn by sample from evaluation records."""
+def outcomes_chapter(
+    page: Page, runs: Sequence[Mapping[str, Any]], records: Mapping[str, Any], least: int, together: int = 1
+) -> None:
+    """Errors of outcomes of all `runs` that have some, means over seeds; drawn by sample from evaluation records.
+
+    Bounds take at least so many validation samples. So many consecutive samples are `together`, as frames of a block.
+    """
     page.section("Quantities of interest")
     cells = []
     for group in grouped([run for run in runs if "outcomes" in run]):
@@ -32,18 +37,25 @@ def outcomes_chapter(page: Page, runs: Sequence[Mapping[str, Any]], records: Map
             within = [f"{statistics.fmean(share for _, share in kept):.0%}"] if kept else [MISSING]
             cells.append([named(name, first["unit"]), group[0]["label"], *map(number, means), *bounds, *within])
     header = ["quantity", "model", "mean error", "deviation of the truth", "bound for 90%", "test samples within"]
+    bounded = any(row[4] != MISSING for row in cells)
+    if not bounded:
+        header, cells = header[:4], [row[:4] for row in cells]
     names = list(dict.fromkeys(row[0] for row in cells))
     page.table(header, sorted(cells, key=lambda row: names.index(row[0])))
+    each = "sample" if together == 1 else f"of the {together} frames of each sample"
+    most = "the error of 90% of samples" if together == 1 else "the largest error of the frames, in 90% of samples,"
+    bound = f"The bound is what {most} should stay below, by the validation samples (split conformal prediction)."
     page.text(
-        "One number for each sample, by the same formula from predicted and true fields. Errors are absolute, in its "
-        "unit; errors near the deviation of the truth are those of a constant. The bound is what the error of "
-        "90% of samples should stay below, by the validation samples (split conformal prediction)."
+        f"One number for each {each}, by the same formula from predicted and true fields. Errors are absolute, in its "
+        "unit; errors near the deviation of the truth are those of a constant. "
+        + (bound if bounded else f"Bounds of these errors take {least} validation samples, which were not there.")
     )
     if shown := {label: record["per_sample"]["outcomes"] for label, record in records.items() if _has(record)}:
         units = {name: one["unit"] for record in records.values() for name, one in record.get("outcomes", {}).items()}
         page.figure(
             predicted_against_true(shown, units),
-            "Every test sample: what is predicted against what is true, which are the same on the line.",
+            f"Every {'test sample' if together == 1 else 'frame of every test sample'}: what is predicted against what "
+            "is true, which are the same on the line. What is predicted far off is drawn at the edge.",
         )
 
 
@@ -53,6 +65,16 @@ def named(name: str, unit: str) -> str:
 
 def _has(record: Mapping[str, Any]) -> bool:
     return bool(record.get("per_sample", {}).get("outcomes"))
+
+
+def _ends(truths: np.ndarray, guesses: Sequence[np.ndarray]) -> tuple[float, float]:
+    """Where both axes end: all truths are seen, and predictions that are off by half of their range at most."""
+    low, high = float(truths.min()), float(truths.max())
+    off = 0.5 * (high - low)
+    near = np.concatenate([truths, *(guess[(guess >= low - off) & (guess <= high + off)] for guess in guesses)])
+    low, high = float(near.min()), float(near.max())
+    room = 0.08 * (high - low) or 1.0
+    return low - room, high + room
 
 
 @styled
@@ -69,17 +91,17 @@ def predicted_against_true(values: Mapping[str, Mapping[str, Any]], units: Mappi
     styles, drawn = series_styles(list(values)), dict[str, Any]()
     for axis, name in zip(axes, names, strict=False):
         known = {label: found[name] for label, found in values.items() if name in found}
-        truths = np.concatenate([np.asarray(found["truth"], dtype=float) for found in known.values()])
-        low, high = float(truths.min()), float(truths.max())
-        room = 0.08 * (high - low) or 1.0
-        ends = low - room, high + room
+        truths, guesses = (
+            [np.asarray(found[key], dtype=float) for found in known.values()] for key in ("truth", "prediction")
+        )
+        ends = _ends(np.concatenate(truths), guesses)
         axis.plot(ends, ends, color=GREY, linewidth=1.0, zorder=1.5)
         for label, found in known.items():
             colour, _, marker = styles[label]
             truth, guess = (np.asarray(found[key], dtype=float) for key in ("truth", "prediction"))
             inside = np.clip(guess, *ends)
             (dots,) = axis.plot(truth, inside, ls="none", color=colour, marker=marker, ms=4, alpha=0.6, mew=0)
-            dots.set_label(label)
+            dots.set(label=label, clip_on=False)
             drawn.setdefault(label, dots)
         axis.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted", title=named(name, units.get(name, "")))
     for axis in axes[len(names) :]:

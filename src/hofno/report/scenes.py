@@ -45,15 +45,21 @@ class Motion:
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A target as engineers draw it along a wall, (value - zero) / unit; `downwards`: the larger the lower."""
+    """A target as engineers draw it along a wall, (value - zero) / unit; `downwards`: the larger the lower.
+
+    Where `speed` is an input channel, the same at all nodes, the unit is `unit` times its square.
+    """
 
     name: str
     zero: float
     unit: float
     downwards: bool = False
+    speed: int | None = None
 
-    def of(self, values: np.ndarray) -> np.ndarray:
-        return (values - self.zero) / self.unit
+    def of(self, values: np.ndarray, inputs: np.ndarray) -> np.ndarray:
+        """Of values (n,) along the wall of a sample with inputs (c, I, J)."""
+        squared = 1.0 if self.speed is None else float(inputs[self.speed].flat[0]) ** 2
+        return (values - self.zero) / (self.unit * squared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,15 +112,16 @@ def _airfoil(made: Problem) -> Scene:
     """
     from hofno.solvers.euler import GAMMA
 
-    given, same_stream = made.channels[0], made.parameters()["mach_range"] == 0
-    dynamic = 0.5 * GAMMA * made.parameters()["mach"] ** 2
-    coefficient = Coefficient("pressure coefficient", 1.0, dynamic, downwards=True)
+    given, parameters = made.channels[0], made.parameters()
+    speed = 0 if given > 2 and parameters["mach_range"] > 0 else None
+    dynamic = 0.5 * GAMMA * (parameters["mach"] ** 2 if speed is None else 1.0)
+    coefficient = Coefficient("pressure coefficient", 1.0, dynamic, downwards=True, speed=speed)
     return Scene(
         nodes=(given - 2, given - 1),
         window=(-0.95, 2.05, -1.15, 1.15),
         level=(1.0, "Mach 1"),
         wall="foil",
-        coefficients={1: coefficient} if same_stream else {},
+        coefficients={1: coefficient},
         lengths="chords",
     )
 

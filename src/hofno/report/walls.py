@@ -41,7 +41,7 @@ def along_wall(x: Any, y: Any, predictions: Mapping[str, Any], scene: Scene) -> 
         coefficient = scene.coefficients.get(channel)
         curves = [np.asarray(fields, dtype=float)[channel, wall, 0] for fields in (truth, *predictions.values())]
         if coefficient is not None:
-            name, curves = coefficient.name, [coefficient.of(curve) for curve in curves]
+            name, curves = coefficient.name, [coefficient.of(curve, inputs) for curve in curves]
         axis.plot(nodes[0], curves[0], color=INK, linewidth=2.2, label="truth")
         for label, curve in zip(predictions, curves[1:], strict=True):
             colour, dash, _ = styles[label]

@@ -1,0 +1,155 @@
+"""Foils and dies of one's own as inputs of a trained operator.
+
+A problem draws its shapes at random; here they are given. The problem is that of the operator's data,
+`problem("airfoil", {...})` with the same parameters: its mesh, its form and what its streams are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from hofno.errors import DataError, SpecError
+from hofno.problems.airfoil import Airfoil
+from hofno.problems.airfoil_mesh import airfoil, grid_around, through
+from hofno.problems.base import Problem
+from hofno.problems.dies import SPEED
+from hofno.problems.plasticity import Plasticity
+from hofno.problems.pressed import HEIGHT, ORIGIN, WIDTH, inputs_of
+from hofno.solvers.die import Die
+
+_DESIGN, _LEAST_POINTS, _LARGEST_GAP, _OFF = 8, 12, 0.02, 0.01
+
+
+def foil_inputs(
+    made: Problem,
+    foils: Any,
+    mach: ArrayLike | None = None,
+    degrees: ArrayLike | None = None,
+) -> np.ndarray:
+    """What `predict` takes for foils in streams: their meshes, after the conditions that are inputs. (n, c, I, J)
+
+    Args:
+        made: the problem of the operator's data, an Airfoil.
+        foils: designs (n, 8) of the design element, or (8,); or points (k, 2) of a foil in chords, or a list of these
+            for several: from the trailing edge, x = 1, over the upper side to the nose, x = 0, and back below, as
+            files of coordinates have them. A trailing edge that is open is closed by moving both sides.
+        mach: Mach number far away, of all foils or one for each; that of the problem if left out.
+        degrees: angle of attack, likewise; 0 if left out.
+    """
+    if not isinstance(made, Airfoil):
+        raise SpecError(f"foils are inputs of the problem airfoil; got {type(made).__name__}; give that problem")
+    wake, cells, normal = made.cells
+    surfaces = _surfaces(foils, cells)
+    given = []
+    named = {"mach": (mach, made.mach, "mach_range"), "degrees": (degrees, 0.0, "incidence_range")}
+    for which, (name, (value, usual, wider)) in enumerate(named.items()):
+        values = _one_for_each(name, usual if value is None else value, len(surfaces))
+        if which in made.conditions:
+            given.append(values)
+        elif (values != usual).any():
+            raise SpecError(
+                f"{name} is no input of this problem, whose flows all have {usual:g}; got "
+                f"{values[values != usual][0]:g}; leave it out, or train on data with a {wider} above 0"
+            )
+    nodes = grid_around(surfaces, wake, normal).float().numpy()
+    streams = [np.broadcast_to(one[:, None, None, None], (len(one), 1, *nodes.shape[2:])) for one in given]
+    return np.concatenate((*streams, nodes), 1, dtype=np.float32)
+
+
+def _surfaces(foils: Any, cells: int) -> Tensor:
+    """Foils at the places of the mesh, (n, 2, cells + 1)."""
+    several = isinstance(foils, list | tuple | np.ndarray) and len(foils) > 0 and np.ndim(foils[0]) == 2
+    whole = [np.asarray(one, dtype=float) for one in (foils if several else [foils])]
+    if not several and whole[0].shape[-1:] == (_DESIGN,):
+        return airfoil(torch.from_numpy(_finite("designs", whole[0].reshape(-1, _DESIGN))), cells)
+    return torch.cat([through(_outline(one), cells) for one in whole])
+
+
+def _outline(points: np.ndarray) -> np.ndarray:
+    """Points of a foil, checked, its chord from 0 to 1 and its trailing edge closed."""
+    if points.ndim != 2 or points.shape[1] != 2 or len(points) < _LEAST_POINTS:
+        raise DataError(
+            f"expected designs (n, {_DESIGN}) or points (k, 2) of a foil, at least {_LEAST_POINTS}; got "
+            f"{points.shape}; one row has x and y of a point"
+        )
+    x, y = _finite("points", points).T.copy()
+    if abs(x.min()) > _OFF or abs(x.max() - 1) > _OFF:
+        raise DataError(
+            f"a foil reaches from x = 0 to x = 1, in chords; got {x.min():.4g} to {x.max():.4g}; move and scale it"
+        )
+    x = (x - x.min()) / (x.max() - x.min())
+    nose = int(x.argmin())
+    x[[0, -1]] = np.where(x[[0, -1]] > 1 - _OFF, 1.0, x[[0, -1]])
+    first, second = slice(None, nose + 1), slice(nose, None)
+    there_and_back = (np.diff(x[first]) < 0).all() and (np.diff(x[second]) > 0).all()
+    if not (there_and_back and 1 < nose < len(x) - 2 and x[0] == x[-1] == 1):
+        raise DataError(
+            "the points of a foil must run from its trailing edge to its nose, x falling, and back on the other side, "
+            f"x rising; got x = {', '.join(f'{value:.4g}' for value in points[:4, 0])}, ..; put them in that order"
+        )
+    if np.interp(0.5, x[first][::-1], y[first][::-1]) < np.interp(0.5, x[second], y[second]):
+        raise DataError("the points of a foil must begin with its upper side; got the lower one; reverse their order")
+    middle, gap = (y[0] + y[-1]) / 2, y[0] - y[-1]
+    if abs(gap) > _LARGEST_GAP:
+        raise DataError(
+            f"a trailing edge may be open by {_LARGEST_GAP} chords, which are closed; got {gap:.4g}; close it"
+        )
+    for part, end in ((slice(None, nose), y[0]), (slice(nose, None), y[-1])):
+        y[part] -= (end - middle) * x[part]
+    return np.stack((x, y), 1)
+
+
+def die_inputs(made: Problem, heights: ArrayLike, places: ArrayLike | None = None) -> np.ndarray:
+    """What `predict` takes for dies: volumes (n, 1, I, J, 20), or frames (n 20, 2, I, J), by the problem's form.
+
+    Dies are splines through their heights, as all dies of the problem, and touch the block in the first frame: they are
+    moved up or down to where they do.
+
+    Args:
+        made: the problem of the operator's data, a Plasticity.
+        heights: (n, p), or (p,) of one die, in mm, from left to right.
+        places: where they are, (p,) in mm from 0 to 50, increasing; equally spaced if left out. Those of the problem's
+            own dies are `hofno.problems.dies.KNOTS`.
+    """
+    if not isinstance(made, Plasticity):
+        raise SpecError(f"dies are inputs of the problem plasticity; got {type(made).__name__}; give that problem")
+    wanted = np.atleast_2d(_finite("heights", np.asarray(heights, dtype=float)))
+    if wanted.ndim != 2 or wanted.shape[1] < 4:
+        raise DataError(f"expected heights (n, p) of dies at 4 or more places; got {wanted.shape}; give more of them")
+    count = wanted.shape[1]
+    along = np.linspace(0, WIDTH, count) if places is None else _finite("places", np.asarray(places, dtype=float))
+    if along.shape != (count,) or (np.diff(along) <= 0).any() or along[0] != 0 or along[-1] != WIDTH:
+        raise DataError(
+            f"the places of {count} heights must increase from 0 to {WIDTH:g} mm; got shape {along.shape}"
+            + (f", {along[0]:g} to {along[-1]:g}" if along.size else "")
+            + "; give one for each height, the ends of the block among them"
+        )
+    die = Die(along, wanted.T, SPEED)
+
+    def at(points: int) -> np.ndarray:
+        where = torch.linspace(0, WIDTH, points, dtype=torch.float64)[:, None].expand(-1, len(wanted))
+        return die.height(where)[0].numpy().T
+
+    columns, rows = made.nodes
+    profile = at(columns) - at(2001).min(1, keepdims=True) + HEIGHT + ORIGIN[1]
+    return inputs_of(profile[:, ::-1] if made.aligned else profile, made.form, rows)
+
+
+def _finite(name: str, values: np.ndarray) -> np.ndarray:
+    if len(wrong := np.argwhere(~np.isfinite(values))):
+        first = tuple(map(int, wrong[0]))
+        raise DataError(f"{name} hold {len(wrong)} values that are NaN or infinite, first at {first}; repair them")
+    return values
+
+
+def _one_for_each(name: str, values: ArrayLike, count: int) -> np.ndarray:
+    """One number for each foil."""
+    found = _finite(name, np.asarray(values, dtype=float))
+    if found.shape not in ((), (1,), (count,)):
+        raise DataError(f"{name} must be one number, or one for each of {count} foils; got shape {found.shape}")
+    return np.broadcast_to(found, (count,))

@@ -1,0 +1,145 @@
+"""Foils and dies of one's own: inputs as the problems make them, from designs, coordinates and heights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from hofno.errors import DataError, SpecError
+from hofno.problems import plasticity
+from hofno.problems.airfoil import Airfoil
+from hofno.problems.airfoil_mesh import airfoil, c_grid
+from hofno.problems.dies import KNOTS
+from hofno.problems.plasticity import Plasticity
+from hofno.problems.registry import problem
+from hofno.problems.shapes import die_inputs, foil_inputs
+
+STREAMS = Airfoil(coarsen=5, mach=0.75, mach_range=0.1, incidence_range=3.0)
+FOIL = airfoil(torch.zeros(1, 8), 40)[0].numpy().T
+
+
+def designs(count: int) -> np.ndarray:
+    found = np.random.default_rng(0).uniform(-0.05, 0.05, (count, 8))
+    found[:, 0] = 0
+    return found
+
+
+class TestFoils:
+    def test_designs_are_the_inputs_that_the_problem_generates(self) -> None:
+        made = Airfoil(coarsen=10, mach=0.5, mach_range=0.1, incidence_range=2.0, pressure=True)
+        flows = made.flows("train", 2, "cpu")
+        x = foil_inputs(made, flows.design, *flows.streams.T)
+        assert (x.shape, x.dtype) == ((2, *made.channels[:1], *made.grid_geometry.shape), np.float32)
+        np.testing.assert_array_equal(x[:, 2:], flows.nodes)
+        np.testing.assert_array_equal(x[:, :2, 3, 4], flows.streams.astype(np.float32))
+        assert not np.ptp(x[:, :2], (2, 3)).any()
+
+    def test_coordinates_give_the_mesh_of_their_design(self) -> None:
+        """At other places than those of the mesh, more of them nearer: 34 points to 1e-4 of the chord, 118 to 1e-5."""
+        wanted = foil_inputs(STREAMS, designs(3), mach=0.8)
+        for cells, tolerance in ((34, 1e-4), (118, 1e-5), (120, 1e-7)):
+            outlines = [outline.T for outline in airfoil(torch.from_numpy(designs(3)), cells).numpy()]
+            for given in (outlines, np.stack(outlines)):
+                np.testing.assert_allclose(foil_inputs(STREAMS, given, mach=0.8), wanted, rtol=0, atol=tolerance)
+
+    def test_outlines_of_different_lengths(self) -> None:
+        finer = airfoil(torch.zeros(1, 8), 60)[0].numpy().T
+        both = foil_inputs(STREAMS, [FOIL, finer], mach=[0.7, 0.8])
+        np.testing.assert_array_equal(both[:1], foil_inputs(STREAMS, FOIL, mach=0.7))
+        np.testing.assert_array_equal(both[1:], foil_inputs(STREAMS, (finer,), mach=0.8))
+
+    def test_an_open_trailing_edge_is_closed(self) -> None:
+        shut = foil_inputs(STREAMS, FOIL)
+        opened = FOIL + np.stack((0 * FOIL[:, 0], np.sign(np.arange(41)[::-1] - 20) * 0.005 * FOIL[:, 0]), 1)
+        np.testing.assert_allclose(foil_inputs(STREAMS, opened), shut, rtol=0, atol=1e-6)
+
+    def test_streams_are_the_usual_ones_where_they_are_left_out(self) -> None:
+        x = foil_inputs(STREAMS, FOIL, degrees=[-2.0])
+        np.testing.assert_allclose(x[:, :2, 0, 0], [[0.75, -2.0]])
+        still = foil_inputs(Airfoil(coarsen=5), np.zeros(8), mach=0.8)
+        np.testing.assert_array_equal(still, c_grid(torch.zeros(1, 8), 10, 24, 10).float())
+
+    @pytest.mark.parametrize(
+        ("foils", "says"),
+        [
+            (FOIL[::-1], "begin with its upper side"),
+            (2 * FOIL, "from x = 0 to x = 1, in chords; got 0 to 2"),
+            (np.roll(FOIL, 20, 0), "x falling"),
+            (FOIL[20:], "x falling"),
+            (FOIL[2:], "x falling.* got x = 0.8983"),
+            (FOIL[:5], r"at least 12; got \(5, 2\)"),
+            (np.zeros((3, 7)), r"got \(3, 7\)"),
+            ([], r"got \(0,\)"),
+            (np.where(FOIL[3] == FOIL, np.nan, FOIL), "NaN or infinite"),
+            (FOIL + np.linspace(0.02, -0.02, 41)[:, None] * (0, 1), "open by 0.02 chords.* got 0.04"),
+        ],
+    )
+    def test_what_is_no_foil_is_refused(self, foils: Any, says: str) -> None:
+        with pytest.raises(DataError, match=says):
+            foil_inputs(STREAMS, foils)
+
+    def test_conditions_that_are_no_inputs_are_refused(self) -> None:
+        with pytest.raises(SpecError, match=r"mach is no input .* all have 0\.8; got 0\.7"):
+            foil_inputs(Airfoil(coarsen=5), FOIL, mach=0.7)
+        with pytest.raises(SpecError, match=r"degrees is no input.* incidence_range above 0"):
+            foil_inputs(Airfoil(coarsen=5, mach=0.7, mach_range=0.1), FOIL, degrees=1)
+        with pytest.raises(DataError, match="one for each of 1 foils"):
+            foil_inputs(STREAMS, FOIL, mach=[0.7, 0.8])
+
+    def test_the_nose_is_round(self) -> None:
+        """y goes with the root of x there, and is met between the points of a foil too."""
+        x = np.linspace(1, 0, 15) ** 2
+        y = 0.1 * np.sqrt(x) * (1 - x)
+        found = foil_inputs(Airfoil(), np.stack((np.r_[x, x[-2::-1]], np.r_[y, -y[-2::-1]]), 1))[0]
+        nodes = found[:, 50:171, 0]
+        near = nodes[0] < 0.02
+        exact = 0.1 * np.sqrt(nodes[0, near]) * (1 - nodes[0, near])
+        np.testing.assert_allclose(np.abs(nodes[1, near]), exact, rtol=0, atol=4e-5)
+
+
+class TestDies:
+    @pytest.mark.parametrize("aligned", [False, True])
+    def test_dies_of_the_law_are_the_inputs_that_the_problem_generates(
+        self, aligned: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Wherever heights are given, dies touch the block; generated ones do so at one of more points."""
+        monkeypatch.setattr(plasticity, "FRAMES", 2)
+        volume, frames = (Plasticity(coarsen=10, refine=1, form=form, aligned=aligned) for form in ("volume", "frames"))
+        wanted = volume.simulate_samples([("train", 2), ("test", 0)])[0].die
+        heights = [volume.die_heights("train", 2) + 3, volume.die_heights("test", 0) - 2]
+        whole, by_time = (die_inputs(made, heights, KNOTS) for made in (volume, frames))
+        np.testing.assert_allclose(whole[:, 0, :, 2, 7], wanted, rtol=0, atol=2e-3)
+        assert (whole.shape, whole.dtype) == ((2, 1, 11, 4, 20), np.float32)
+        np.testing.assert_array_equal(by_time[::20, 0], whole[:, 0, ..., 0])
+        np.testing.assert_allclose(by_time[20:, 1, 3, 2], np.linspace(0, 1, 20), rtol=1e-6)
+
+    def test_heights_at_equal_distances(self) -> None:
+        """A parabola is its own spline; it touches the block where it is lowest, and one die needs no axis."""
+        made = Plasticity(coarsen=5)
+        places = np.linspace(0, 50, 7)
+        x = die_inputs(made, 0.01 * (places - 20) ** 2)
+        np.testing.assert_allclose(x[0, 0, :, 2, 3], 14.9 + 0.01 * (np.linspace(0, 50, 21) - 20) ** 2, atol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("heights", "places", "says"),
+        [
+            ([1, 2, 3], None, "4 or more places"),
+            ([1, 2, np.nan, 3], None, "NaN or infinite"),
+            ([1, 2, 3, 4], [0, 10, 20, 30], "increase from 0 to 50 mm; .* 0 to 30"),
+            ([1, 2, 3, 4], [0, 30, 20, 50], "increase"),
+            ([1, 2, 3, 4], [0, 20, 50], "one for each height"),
+        ],
+    )
+    def test_what_is_no_die_is_refused(self, heights: Any, places: Any, says: str) -> None:
+        with pytest.raises(DataError, match=says):
+            die_inputs(Plasticity(coarsen=5), heights, places)
+
+
+@pytest.mark.parametrize(("make", "name"), [(foil_inputs, "airfoil"), (die_inputs, "plasticity")])
+def test_another_problem_is_refused(make: Callable[..., np.ndarray], name: str) -> None:
+    with pytest.raises(SpecError, match=f"inputs of the problem {name}; got Darcy"):
+        make(problem("darcy", {}), np.zeros((1, 8)))
