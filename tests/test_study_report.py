@@ -13,7 +13,7 @@ from hofno.show import Show, Silent
 from hofno.spec import Spec
 from hofno.study import gather
 from hofno.study_published import depth_cells
-from hofno.study_report import write_report
+from hofno.study_report import middle, write_report
 
 BASE: dict[str, Any] = {
     "name": "study",
@@ -398,3 +398,9 @@ def test_settings_are_chosen_by_their_validation_errors(tmp_path: Path) -> None:
     assert "Choose among these by the validation error" in text
     write_report(tmp_path, {**results, "runs": results["runs"][:2]})
     assert "validation rel. L2" not in (tmp_path / "report.md").read_text(), "there is nothing to choose"
+
+
+def test_the_sample_that_is_shown_has_the_median_error() -> None:
+    assert middle([0.3, 0.1, 0.2, 1e9, 0.25]) == 4
+    assert middle([0.3, 0.1, 0.2, 0.4]) == 2, "the lower one of an even number"
+    assert middle([7.0]) == 0

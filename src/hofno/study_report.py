@@ -9,6 +9,7 @@ a film, the error of each frame, what a longer rollout does, and spectra.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,6 @@ from hofno.study_published import add_published, drawn_by_depth
 
 SHOWN_AT_MOST = 6
 FILMED_AT_MOST = 3
-SAMPLE = 0
-
 ONE_SCALE = "The errors of all models have one scale."
 
 ORIGINS = {
@@ -172,27 +171,29 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     evaluations = {label: storage.read_json(folder / "evaluation.json") for label, (_, folder) in few.items()}
     first, _ = next(iter(few.values()))
     folders = {label: folder for label, (member, folder) in few.items() if _has_samples_of(first, member)}
+    own = next(iter(folders))
     if len(folders) < len(few):
-        page.text(
-            f"The sample is of the data of {next(iter(folders))}; models whose data have other samples are left out."
-        )
+        page.text(f"The sample is of the data of {own}; models whose data have other samples are left out.")
     data = make_data(first)
     _warn_of_changed_files(data.stamp, list(folders.values()))
     made = problem(first.data.problem, first.data.parameters)
     scene = scene_of(made, quantities_of(first))
-    count = len(data.test) // made.together
-    shown_sample = data.test[SAMPLE * made.together : (SAMPLE + 1) * made.together]
+    errors = evaluations[own]["per_sample"]["rel_l2"][: len(data.test) // made.together]
+    sample = middle(errors)
+    said = f"Number {sample} of {len(errors)} test samples, at which {own} has its median error"
+    said = said if len(errors) > 1 else "The only test sample"
+    shown_sample = data.test[sample * made.together : (sample + 1) * made.together]
     x, y, coords, mask = shown_sample.x, shown_sample.y, shown_sample.coords, shown_sample.mask
     if data.rollout is None:
         found = {label: load(folder).predict_tensor(x, coords=coords, mask=mask) for label, folder in folders.items()}
         there = slice(None) if mask is None else mask[0]
         predictions = {label: values[..., there].numpy() for label, values in found.items()}
-        show_sample(page, _where_points_are(shown_sample), predictions, scene, count)
+        show_sample(page, _where_points_are(shown_sample), predictions, scene, said)
     else:
-        truth = y if data.later is None else torch.cat((y, data.later[SAMPLE : SAMPLE + 1]), 1)
+        truth = y if data.later is None else torch.cat((y, data.later[sample : sample + 1]), 1)
         name = next(iter(scene.targets), "fields")
-        _rollouts(page, x, truth, folders, evaluations, made, name, count)
-    chapters.every_sample(page, evaluations, count)
+        _rollouts(page, x, truth, folders, evaluations, made, name, said)
+    chapters.every_sample(page, evaluations, len(errors))
     return True
 
 
@@ -235,8 +236,10 @@ def _shown_here(members: list[Spec], labels: int, runs: int) -> str:
     return f"Curves and samples below are of {told}." if told else ""
 
 
-def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Scene, count: int = 1) -> None:
-    """One test sample of so many where it lies, and what each model makes of it."""
+def show_sample(
+    page: Page, shown: Split, predictions: dict[str, Any], scene: Scene, said: str = "One test sample"
+) -> None:
+    """One test sample where it lies, and what each model makes of it; `said` is which one that is."""
     x, y = shown.x.numpy(), shown.y.numpy()
     if scene.motion is None:
         places = None if shown.coords is None or scene.surface is not None else shown.coords.numpy()
@@ -248,8 +251,7 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
         own = f" {ONE_SCALE}" * (len(predictions) > 1)
         page.figure(
             figures.fields(x, y, predictions, places=places, scene=scene),
-            f"{_sample_of(count)}: inputs, solution, each model's prediction and error, in physical units."
-            f"{beyond}{own}{line}",
+            f"{said}: inputs, solution, each model's prediction and error, in physical units.{beyond}{own}{line}",
         )
         if scene.wall:
             line = f"; dotted: {scene.level[1]}" if scene.level is not None else ""
@@ -265,7 +267,7 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
     seen = bodies.pressing(x, y, dict(few), scene.motion)
     page.film(
         bodies.body_film(seen),
-        f"{_sample_of(count)}: each body on the nodes that were computed or predicted, errors on the computed ones. "
+        f"{said}: each body on the nodes that were computed or predicted, errors on the computed ones. "
         f"Axes are in {scene.motion.units[0]}; dashed: where the true body is.",
     )
     page.figure(
@@ -274,9 +276,9 @@ def show_sample(page: Page, shown: Split, predictions: dict[str, Any], scene: Sc
     )
 
 
-def _sample_of(count: int) -> str:
-    """Which test sample is shown."""
-    return f"One of the {count} test samples, number {SAMPLE}" if count > 1 else "The only test sample"
+def middle(errors: Sequence[float]) -> int:
+    """The place of the median, of an even number of errors the lower one."""
+    return sorted(range(len(errors)), key=lambda place: errors[place])[(len(errors) - 1) // 2]
 
 
 def _rollouts(
@@ -287,7 +289,7 @@ def _rollouts(
     evaluations: dict[str, Any],
     made: Problem,
     name: str,
-    count: int,
+    said: str,
 ) -> None:
     """Film and frames of models in time, if these are in the plane; error by step and spectra.
 
@@ -295,14 +297,14 @@ def _rollouts(
     """
     start = _first_time(made)
     if truth.ndim == 4:
-        _filmed(page, x, truth, dict(list(folders.items())[:FILMED_AT_MOST]), made, name, count)
+        _filmed(page, x, truth, dict(list(folders.items())[:FILMED_AT_MOST]), made, name, said)
     chapters.rollout_records(page, {label: found["rollout"] for label, found in evaluations.items()}, start, BOUND)
 
 
 def _filmed(
-    page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made: Problem, name: str, count: int
+    page: Page, x: Tensor, truth: Tensor, folders: dict[str, Path], made: Problem, name: str, said: str
 ) -> None:
-    """One sample of so many, moving and at a few times."""
+    """One sample, moving and at a few times."""
     fields = 1 if made.rollout is None else made.rollout.fields
     start, steps, truth = _first_time(made), truth.shape[1] // fields, as_drawn(truth[:, ::fields], made)
     predictions = {
@@ -315,7 +317,7 @@ def _filmed(
     one_field = f", the first of its {fields} fields" if fields > 1 else ""
     page.film(
         make_film(truth[0].numpy(), predictions, times, name),
-        f"{_sample_of(count)}{one_field}, rolled out from true frames up to t = {start - 1}.{later}",
+        f"{said}{one_field}, rolled out from true frames up to t = {start - 1}.{later}",
     )
     page.figure(
         rollouts.frames(truth[0].numpy(), predictions, start, name),

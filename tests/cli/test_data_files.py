@@ -357,6 +357,7 @@ def test_a_report_shows_the_points_that_are_there(arrays: Path, hofno: Hofno, mo
         plain(page, sample, predictions, *rest)
 
     monkeypatch.setattr(study_report, "show_sample", noting)
+    monkeypatch.setattr(study_report, "middle", lambda errors: 0)
     data = 'problem = "arrays"\ny = "stress.npy"\ncoords = "places.npy"\nmask = "known.npy"\nshuffle = false'
     (arrays / "own.toml").write_text(SPEC.format(data=data, model=AT_POINTS))
     assert hofno("run", "own.toml", "--out", "study").exit_code == 0

@@ -51,7 +51,7 @@ def test_every_problem_names_all_of_its_channels(name: str, parameters: dict[str
 def test_the_scene_has_them() -> None:
     scene = scene_of(problem("airfoil", {"pressure": True}))
     assert (scene.inputs, scene.targets) == (("x (chords)", "y (chords)"), ("Mach number", "pressure (p∞)"))
-    assert scene.coefficients[1].of(np.array([1.0, 1.448])) == pytest.approx([0.0, 1.0])
+    assert scene.coefficients[1].of(np.array([1.0, 1.448]), np.zeros((2, 1, 1))) == pytest.approx([0.0, 1.0])
     streams = scene_of(problem("airfoil", {"mach_range": 0.1, "incidence_range": 2.0, "pressure": True}))
     assert streams.inputs == ("Mach number far away", "angle of attack (°)", "x (chords)", "y (chords)")
     assert streams.nodes == (2, 3)

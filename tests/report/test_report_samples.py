@@ -40,7 +40,7 @@ def test_a_grid_has_one_figure() -> None:
     show_sample(page, Split(field, field), {"FNO": field.numpy()}, scene_of(problem("darcy", {})))
     assert page.html().count("<img") == 1
     assert "truth (solution u)" in page.html()
-    assert "The only test sample: inputs" in page.markdown()
+    assert "One test sample: inputs" in page.markdown()
     assert "have one scale" not in page.markdown(), "there is one model"
 
 
@@ -48,8 +48,8 @@ def test_the_caption_says_which_sample_and_that_errors_have_one_scale() -> None:
     field = torch.rand(1, 1, 8, 8)
     page = Page("t", "l")
     guesses = {"FNO": field.numpy() + 0.1, "U-Net": field.numpy() + 0.001}
-    show_sample(page, Split(field, field), guesses, scene_of(problem("darcy", {})), 20)
-    assert "One of the 20 test samples, number 0: inputs" in page.markdown()
+    show_sample(page, Split(field, field), guesses, scene_of(problem("darcy", {})), "Number 3 of 20 test samples")
+    assert "Number 3 of 20 test samples: inputs" in page.markdown()
     assert "The errors of all models have one scale." in page.markdown()
     assert page.html().count("colours from -0.100 to 0.100") == 2
 

@@ -331,6 +331,13 @@ class TestContact:
                 Blocks(nodes, 1, STEEL, **wrong)
         with pytest.raises(SolverError, match="time and steps"):
             Blocks(nodes, 1, STEEL).advance(1.0, 0)
+        places, heights = (
+            np.linspace(0, 1, 5),
+            1 + np.array([[0.0, -0.02], [0.1, 0.1], [0.1, 0.1], [0.1, 0.1], [0.0, 0.1]]),
+        )
+        Blocks(nodes, 1, STEEL, Die(places, heights[:, :1], 3.0))
+        with pytest.raises(SolverError, match=r"die 1 begins 0\.02 mm inside its block; raise it by as much"):
+            Blocks(nodes, 2, STEEL, Die(places, heights, 3.0))
         broken = Blocks(nodes, 2, STEEL)
         broken.x[0, 0, 0, 1] = math.nan
         assert [value > 0 for value in broken.stable_step().tolist()] == [True, False]

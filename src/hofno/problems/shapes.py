@@ -129,14 +129,9 @@ def die_inputs(made: Problem, heights: ArrayLike, places: ArrayLike | None = Non
             + (f", {along[0]:g} to {along[-1]:g}" if along.size else "")
             + "; give one for each height, the ends of the block among them"
         )
-    die = Die(along, wanted.T, SPEED)
-
-    def at(points: int) -> np.ndarray:
-        where = torch.linspace(0, WIDTH, points, dtype=torch.float64)[:, None].expand(-1, len(wanted))
-        return die.height(where)[0].numpy().T
-
-    columns, rows = made.nodes
-    profile = at(columns) - at(2001).min(1, keepdims=True) + HEIGHT + ORIGIN[1]
+    die, (columns, rows) = Die(along, wanted.T, SPEED), made.nodes
+    profile, everywhere = (die.profiles(np.linspace(0, WIDTH, points)) for points in (columns, 2001))
+    profile += HEIGHT + ORIGIN[1] - everywhere.min(1, keepdims=True)
     return inputs_of(profile[:, ::-1] if made.aligned else profile, made.form, rows)
 
 

@@ -42,6 +42,9 @@ from hofno.triton_use import kernels_run_on
 ALLOWANCE = 0.035
 """How deep an edge of the top may be in the die, mm, before its nodes are pushed back."""
 
+TOUCHING = 1e-6
+"""How far inside a die nodes may begin, mm: rounding."""
+
 PLACES = 3
 """Inner places of an edge at which it is looked at."""
 
@@ -135,6 +138,10 @@ class Blocks:
         self.impact, self.die_work = (nodes.new_zeros(columns, count) for _ in range(2))  # by columns of the top
         self._support_work = nodes.new_zeros(count)
         self.depth = nodes.new_zeros(())  # that the die has come down
+        if bool((inside := self.penetration()).max() > TOUCHING):
+            raise SolverError(
+                f"die {int(inside.argmax())} begins {float(inside.max()):.3g} mm inside its block; raise it by as much"
+            )
 
     @torch.no_grad()
     def advance(self, time: float, steps: int, taken: int | None = None) -> None:
