@@ -55,7 +55,8 @@ def test_the_scene_has_them() -> None:
     streams = scene_of(problem("airfoil", {"mach_range": 0.1, "incidence_range": 2.0, "pressure": True}))
     assert streams.inputs == ("Mach number far away", "angle of attack (°)", "x (chords)", "y (chords)")
     assert streams.nodes == (2, 3)
-    assert streams.coefficients == {}, "each sample has a dynamic pressure of its own"
+    speeds = np.full((4, 3, 2), 0.5)  # each sample has a dynamic pressure of its own
+    assert streams.coefficients[1].of(np.array([1.0, 1.175]), speeds) == pytest.approx([0.0, 1.0])
 
 
 def test_a_spec_names_channels_of_its_own_and_is_the_same_run() -> None:
