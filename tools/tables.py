@@ -110,9 +110,21 @@ def all_tables() -> str:
     first = read("recipes/steady")
     lines += [f"## {first['title']}", "", "Validation errors; nothing of this has seen test data.", ""]
     lines += [recipes("steady", "seconds (four runs sharing the GPU)", ranked=False)]
+    mesh = read("checks/plasticity_mesh")
+    lines += [f"## {mesh['title']}", "", f"{mesh['device']}, commit {mesh['commit']}. {mesh['remark']}", ""]
+    halvings = ("half_to_1", "1_to_2", "2_to_4")
+    rows = [[row["die"], number(row["curvature"]), *(f"{row[way]:.1%}" for way in halvings)] for row in mesh["rows"]]
+    lines += [tables.markdown(["die", "curvature, 1/mm", "refine 1/2 to 1", "1 to 2", "2 to 4"], rows)]
     made = read("bench/generation_h200")
     rows = [[row["problem"], row["what"], number(row["seconds"])] for row in made["rows"]]
     lines += [f"## {made['title']}", "", tables.markdown(["problem", "what", "seconds"], rows)]
+    made = read("bench/generation_cpu")
+    lines += [f"## {made['title']}", "", f"{made['device']}, commit {made['commit']}. {made['remark']}", ""]
+    rows = [[row["problem"], row["what"], number(row["seconds"])] for row in made["rows"]]
+    lines += [tables.markdown(["problem", "what", "seconds"], rows), ""]
+    ways = ("ns_per_element", "ns_per_element_plain")
+    rows = [[" x ".join(map(str, row["cells"])), *(number(row[way]) for way in ways)] for row in made["steps"]]
+    lines += [tables.markdown(["elements of a block", "ns, compiled", "ns, plain PyTorch"], rows)]
     for degree in (3, 5):
         lines += [f"## Recipes tried on validation data, p = {degree}", ""]
         lines += [recipes(f"poisson_p{degree}", "seconds (four runs sharing the GPU)")]

@@ -62,7 +62,7 @@ scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness:
 **Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
 H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
 reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On a CPU core 43 s for a
-sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an element; without C compiler 85).
+sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an element; without C compiler 66 to 180).
 
 | checked (*) | die A | die C |
 |---|---|---|
@@ -75,11 +75,11 @@ sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an elemen
 | step halved (`refine=1`): change of all displacements, relative L2 | below 0.005 % | |
 | elements halved each way: the same, from `refine` 1/2 to 1 | 8.1 % | 20 % |
 | from 1 to 2 | 2.6 % | 4.6 % |
-| from 2 to 4 | 1.3 % (frames 0 to 17) | not run |
+| from 2 to 4 | 1.5 % | not run |
 
-Heights at the inner points, in turn: A 2.2, 6.8, 4.5, 0, 4.1, 5.9, 4.4 (curvature 0.43 at its tip); C 2.6, 7.3, 3.3,
-4.2, 0, 6.6, 4.1 (0.65: two dies in three are blunter). To repeat: `blocks(heights)`, then `advance(0.1,
-frame_steps(frame, 0.75))`. (*) With a compiled copy of the scheme whose steps follow the stable one.
+Inner heights: A 2.2, 6.8, 4.5, 0, 4.1, 5.9, 4.4 (curvature 0.43 at its tip); C 2.6, 7.3, 3.3, 4.2, 0, 6.6, 4.1 (0.65:
+two dies in three are blunter). To repeat: `blocks(heights)`, then `advance(0.1, frame_steps(frame, 0.75))`. (*) By a copy
+of the scheme whose steps follow the stable one. Of A and seven dies more by `blocks`: 8, 3.1 and 1.6 % (means).
 
 What is known to differ from the original files
 - They were not at hand. They come from ABAQUS, whose contact, hourglass control, damping and Poisson's ratio are not

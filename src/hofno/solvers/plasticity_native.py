@@ -1,7 +1,7 @@
 """Steps of blocks under dies on a CPU in one pass, as `plasticity_steps.c` has them; it says how.
 
-Done operation by operation a step takes 85 ns for each element; here it takes 10 (groups of 8 blocks of 100 x 30, one
-core of an AMD EPYC). What is computed is `Blocks._advance`, and tried beside it before it is relied on.
+Done operation by operation a step takes 66 to 180 ns for each element; here it takes 10 (results/bench, one core of an
+AMD EPYC). What is computed is `Blocks._advance`, and tried beside it before it is relied on.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def warn_where_plain(work: float) -> None:
     """Say what would save minutes, where so many steps of elements are taken in plain PyTorch."""
     if work > MANY and (reason := why_not()):
         warnings.warn(
-            f"blocks are solved in plain PyTorch, about nine times as slowly as by compiled code: {reason}",
+            f"blocks are solved in plain PyTorch, about ten times as slowly as by compiled code: {reason}",
             RuntimeWarning,
             stacklevel=3,
         )
