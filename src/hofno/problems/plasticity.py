@@ -78,8 +78,8 @@ sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an elemen
 | from 2 to 4 | 1.5 % | not run |
 
 Inner heights: A 2.2, 6.8, 4.5, 0, 4.1, 5.9, 4.4 (curvature 0.43 at its tip); C 2.6, 7.3, 3.3, 4.2, 0, 6.6, 4.1 (0.65:
-two dies in three are blunter). To repeat: `blocks(heights)`, then `advance(0.1, frame_steps(frame, 0.75))`. (*) By a copy
-of the scheme whose steps follow the stable one. Of A and seven dies more by `blocks`: 8, 3.1 and 1.6 % (means).
+two dies in three are blunter). To repeat: `blocks(heights)`, then `advance(0.1, frame_steps(frame, 0.75))`. (*) By a
+copy of the scheme whose steps follow the stable one. Of A and seven dies more by `blocks`: 8, 3.1 and 1.6 % (means).
 
 What is known to differ from the original files
 - They were not at hand. They come from ABAQUS, whose contact, hourglass control, damping and Poisson's ratio are not
