@@ -62,7 +62,7 @@ scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness:
 **Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
 H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
 reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On a CPU core 43 s for a
-sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (10 ns for a step of an element; without C compiler 66 to 180).
+sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (reckoned by 10 ns for a step of an element; without C compiler 66).
 
 | checked (*) | die A | die C |
 |---|---|---|

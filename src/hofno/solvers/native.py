@@ -32,7 +32,7 @@ def compiled(source: str) -> ctypes.CDLL:
     there = [found for found in map(shutil.which, COMPILERS) if found]
     compiler = shlex.split(os.environ.get("CC", "")) or there[:1]
     if not compiler:
-        raise NoCompilerError(f"no C compiler was found ({', '.join(COMPILERS)}, or the environment's CC)")
+        raise NoCompilerError(f"no C compiler was found ({', '.join(COMPILERS)}, or CC); install one, such as gcc")
     path, said = Path(__file__).with_name(source), ""
     with tempfile.TemporaryDirectory(prefix="hofno-", ignore_cleanup_errors=True) as folder:
         library = Path(folder) / f"{path.stem}.so"
