@@ -146,7 +146,7 @@ def test_without_a_compiler_plain_steps_run_and_long_work_says_so(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_where_plain(1e6)
-    with pytest.warns(RuntimeWarning, match=r"plain PyTorch.*: no C compiler was found \(cc, gcc, clang, or CC\); install one"):
+    with pytest.warns(RuntimeWarning, match=r"plain PyTorch.*: no C compiler was found \(cc, .*, or CC\); install one"):
         warn_where_plain(1e12)
 
 
