@@ -64,6 +64,11 @@ def predict_as(spec: Spec, surrogate: Surrogate) -> None:
     surrogate.symmetry = problem(spec.data.problem, spec.data.parameters).symmetry if spec.train.symmetric else None
 
 
+def is_made(made: Problem) -> bool:
+    """Whether data are only to be read: from files, or from the store."""
+    return bool(made.sources) or made.is_kept(data_folder(made.name, made.parameters(), store_folder()))
+
+
 def make_data(spec: Spec, progress: Progress = ignore_progress, *, again: bool = False) -> Dataset:
     """The data of a spec, from the store if they are there, unless `again`; its progress says what is counted."""
     name, parameters, store = spec.data.problem, spec.data.parameters, store_folder()

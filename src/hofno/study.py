@@ -25,7 +25,7 @@ from hofno.data.dataset import Dataset
 from hofno.data.device import find_device, gpus_to_share
 from hofno.data.files import stamps_of
 from hofno.data.stamps import changed_files
-from hofno.data.store import data_folder, generate, store_folder
+from hofno.data.store import generate, store_folder
 from hofno.errors import DataError, DivergedError, HofnoError, SpecError
 from hofno.problems.base import ignore_progress
 from hofno.problems.registry import problem
@@ -33,6 +33,7 @@ from hofno.show import Show, Silent, progress_on, showing
 from hofno.spec import Spec
 from hofno.stages import (
     evaluate_run,
+    is_made,
     make_data,
     read_spec,
     train_run,
@@ -99,10 +100,8 @@ def run_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -
 
 def _data_of(spec: Spec, show: Show) -> Dataset:
     """The data of a member; that they are made is shown, which may take hours, and that they are read is not."""
-    name, parameters = spec.data.problem, spec.data.parameters
-    made = problem(name, parameters)
-    read = bool(made.sources) or made.is_kept(data_folder(name, parameters, store_folder()))
-    return make_data(spec, ignore_progress if read else progress_on(show))
+    made = problem(spec.data.problem, spec.data.parameters)
+    return make_data(spec, ignore_progress if is_made(made) else progress_on(show))
 
 
 def try_member(spec: Spec, out: Path, show: Show, data: Dataset | None = None) -> Outcome:

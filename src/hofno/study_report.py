@@ -31,6 +31,7 @@ from hofno.report import bodies, chapters, figures, rollouts, tables, walls
 from hofno.report.film import make_film
 from hofno.report.outcomes import outcomes_chapter
 from hofno.report.page import Page, check_page_folder, is_page_folder
+from hofno.report.quantities import errors_of_mean
 from hofno.report.resolution import records_of
 from hofno.report.scenes import Scene, scene_of
 from hofno.report.sweeps import add_sweeps, side_by_side
@@ -61,7 +62,7 @@ def write_report(out: Path, results: dict[str, Any]) -> Path:
     valid = tables.validation_errors(results["runs"])
     judged = side_by_side(rows, valid, spec.sweep) if spec.compare else []
     few = [rows[index] for index in judged]
-    known = chapters.errors_of_mean(results["runs"], "rel_l2")
+    known = errors_of_mean(results["runs"], "rel_l2")
     chapters.headline(page, few or rows, few[0].label if few else None, [valid[i] for i in judged] or valid, known)
     remarks = dict.fromkeys(str(remark).strip() for remark in (results.get("remark", ""), spec.remark))
     if remark := "\n\n".join(filter(None, remarks)):

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from half import Half
+from torch import Tensor
 
 from hofno import Dataset, Split, Surrogate
 from hofno.data.normalise import ChannelNormaliser
@@ -91,15 +92,6 @@ def test_in_time_it_is_one_frame() -> None:
     middle = frames.numpy().reshape(5, 2, 2, 4, 3).mean((0, 1))
     guess = np.concatenate((middle, middle))[None]
     assert errors_of_mean(data)["rel_l2"] == pytest.approx(relative(guess, test.numpy()), rel=1e-5)
-
-
-class Half(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
 
 
 def test_root_mean_squares_are_in_the_units_of_each_field() -> None:

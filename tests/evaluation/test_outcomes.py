@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 import torch
+from half import Half
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
 
 from hofno import Dataset, Split, Surrogate
 from hofno.data.normalise import ChannelNormaliser
@@ -17,15 +17,6 @@ from hofno.errors import ShapeError, SpecError
 from hofno.evaluation import outcomes_of, predicted_outcomes
 from hofno.geometry import Grid
 from hofno.problems.outcomes import Outcome, force_on_wall, largest, mean
-
-
-class Half(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.factor * x
 
 
 def half() -> Surrogate:

@@ -47,3 +47,26 @@ def stressed(*given: Blocks) -> tuple[torch.Tensor, torch.Tensor]:
         each.v.zero_()
         each.p, each.q, each.s = (part.clone() for part in stress)
     return stress, size.repeat(9).reshape(shape).to(DEVICE) < 1
+
+
+def assert_same(plain: Blocks, other: Blocks, die: bool) -> None:
+    """All that goes on is there and the same to rounding, and with dies, they have done what these blocks are for."""
+    expected = carried(plain, die) | {"force": plain.force[:, -1]}
+    found = carried(other, die) | {"force": other.force[:, -1]}
+    for name, one in expected.items():
+        assert float(one.abs().max()) > 0, name
+        assert float((one - found[name]).abs().max()) < 1e-11 * float(one.abs().max()), name
+    if die:
+        assert float(plain.plastic_work.max()) > 0
+        assert 0.03 < float(plain.penetration(8)[0]) < 0.05  # an edge is held near the allowance
+        assert [bool(column.any()) for column in plain.die_work.T] == [True, True, False]
+        for one, another in zip(vars(plain.energies()).values(), vars(other.energies()).values(), strict=True):
+            torch.testing.assert_close(one, another, rtol=1e-9, atol=1e-14)
+
+
+def assert_same_return(plain: Blocks, other: Blocks, stress: torch.Tensor, inside: torch.Tensor) -> None:
+    """After a step from the stress of `stressed`: the same state, and what was below the yield stress as it was."""
+    for name in ("p", "q", "s", "thickness", "v", "plastic_work"):
+        torch.testing.assert_close(getattr(other, name), getattr(plain, name), rtol=1e-11, atol=1e-15)
+    assert bool((plain.plastic_work > 0).any())
+    assert torch.equal(other.p[inside], stress[0][inside])

@@ -9,8 +9,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 import pytest
-import torch
-from struck_blocks import blocks, carried, stressed
+from struck_blocks import assert_same, assert_same_return, blocks, stressed
 
 from own_process import DEVICE, INTERPRETED, again_under_the_interpreter, runs_kernels
 
@@ -29,17 +28,7 @@ def test_fused_equals_plain(die: bool) -> None:
     for _ in range(16):
         plain._advance(dt)
         step()
-    expected = carried(plain, die) | {"force": plain.force[:, -1]}
-    found = carried(fused, die) | {"force": fused.force[:, -1]}
-    for name, one in expected.items():
-        assert float(one.abs().max()) > 0, name
-        assert float((one - found[name]).abs().max()) < 1e-11 * float(one.abs().max()), name
-    if die:
-        assert float(plain.plastic_work.max()) > 0
-        assert 0.03 < float(plain.penetration(8)[0]) < 0.05  # an edge is held near the allowance
-        assert [bool(column.any()) for column in plain.die_work.T] == [True, True, False]
-        for one, other in zip(vars(plain.energies()).values(), vars(fused.energies()).values(), strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-14)
+    assert_same(plain, fused, die)
 
 
 @runs_kernels
@@ -51,11 +40,7 @@ def test_stress_returns_as_in_the_plain_step() -> None:
     stress, inside = stressed(plain, fused)
     plain._advance(1e-4)
     FusedStep(fused, 1e-4)()
-    for name in ("p", "q", "s", "thickness", "v"):
-        torch.testing.assert_close(getattr(fused, name), getattr(plain, name), rtol=1e-11, atol=1e-15)
-    assert bool((plain.plastic_work > 0).any())
-    assert torch.equal(fused.p[inside], stress[0][inside])
-    torch.testing.assert_close(fused.plastic_work, plain.plastic_work, rtol=1e-11, atol=1e-15)
+    assert_same_return(plain, fused, stress, inside)
 
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")

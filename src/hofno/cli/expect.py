@@ -131,7 +131,7 @@ def outcome_rows(outcomes: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], 
     for name, found in outcomes.items():
         numbers = [f"{found[key]:.4g}" for key in ("mean_error", "largest_error", "deviation_of_truth")]
         kept = [f"{found['bound']:.4g}", f"{found['kept']:.0%}"] if "bound" in found else ["-", "-"]
-        rows.append([f"{name} ({found['unit']})" if found["unit"] else name, *numbers, *kept])
+        rows.append([str(Quantity(name, found["unit"])), *numbers, *kept])
     return header, rows
 
 
@@ -159,7 +159,7 @@ def predicted_outcomes_table(run: Path, operator: Surrogate, batch: Given, y: Te
     header, columns, bounded = ["input"], [list(map(str, few.tolist()))], False
     for name, values in numbers_of(made.outcomes, x, y[few]).items():
         unit, bound = made.outcomes[name].unit, known.get(name, {}).get("bound")
-        header.append(f"{name} ({unit})" if unit else name)
+        header.append(str(Quantity(name, unit)))
         most = ["" if bound is None or not one else f" ± {bound:.2g}" for one in like.tolist()]
         bounded = bounded or any(most)
         columns.append([f"{value:.4g}{error}" for value, error in zip(values.tolist(), most, strict=True)])

@@ -36,17 +36,14 @@ def generate(
     from hofno.data.names import quantities_of
     from hofno.data.ondisk import channels_of, pieces_of
     from hofno.data.store import data_folder, store_folder
-    from hofno.problems.registry import problem
     from hofno.show import choose_show, progress_on
 
     settle_threads(threads)
     read = load_spec(spec, settings)
-    fits.check_data(read)
-    name, parameters = read.data.problem, read.data.parameters
-    folder = data_folder(name, parameters, store_folder())
-    made = problem(name, parameters)
-    stored = made.sources or (not force and made.is_kept(folder))
-    _check_store(read, again=force)
+    made = fits.check_data(read)
+    folder = data_folder(made.name, made.parameters(), store_folder())
+    stored = made.sources or (not force and stages.is_made(made))
+    _check_store(made, again=force)
     with _told_what_is_kept(made, again=force):
         data = stages.make_data(read, progress_on(choose_show(True)), again=force)
     rows, known = [], quantities_of(read)
@@ -74,7 +71,7 @@ def generate(
                 label += f": {called[kind][channel]}" if channel < len(called.get(kind, ())) else ""
                 std = (square / max(1, count - 1)).sqrt()
                 rows.append([split_name, label, " x ".join(map(str, lengths)), f"{mean:.4g}", f"{std:.4g}"])
-    print_table(f"{name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
+    print_table(f"{made.name}, {data.origin}", ["split", "channel", "samples x grid", "mean", "std"], rows)
     typer.echo(f"{'read from' if stored else 'written to'} {', '.join(made.sources.values()) or folder}")
     try:
         fits.check(read)
@@ -82,16 +79,15 @@ def generate(
         typer.echo(f"the model of {spec} cannot be trained on them as it is: {error}")
 
 
-def _check_store(read: Spec, again: bool = False) -> None:
+def _check_store(made: Problem, again: bool = False) -> None:
     """Fail before data are made that could not be written in the end."""
     from tempfile import TemporaryFile
 
-    from hofno.data.store import data_folder, store_folder
-    from hofno.problems.registry import problem
+    from hofno import stages
+    from hofno.data.store import store_folder
 
-    name, parameters, store = read.data.problem, read.data.parameters, store_folder()
-    made = problem(name, parameters)
-    if not made.sources and (again or not made.is_kept(data_folder(name, parameters, store))):
+    if not made.sources and (again or not stages.is_made(made)):
+        store = store_folder()
         store.mkdir(parents=True, exist_ok=True)
         TemporaryFile(dir=store).close()
 
@@ -172,6 +168,7 @@ def run(
     A part of a study is run with --only, as "FNO" or "FNO, seed 1": the same command without it does the rest, and
     parts that were run on several machines are put together by --results.
     """
+    from hofno.problems.registry import problem
     from hofno.report.page import check_page_folder
     from hofno.show import choose_show
     from hofno.study import check_study_folder, gather, refuse_diverged, run_study
@@ -191,7 +188,7 @@ def run(
     check_page_folder(out)
     if results is not None:
         check_mergeable(results, gather(read, [None] * len(read.members()), 0.0))
-    _check_store(read)
+    _check_store(problem(read.data.problem, read.data.parameters))
     try:
         measured = run_study(read, out, choose_show(True), workers, only or ())
     except KeyboardInterrupt as error:
@@ -250,8 +247,9 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
 
     check_trackers(track, path)
     show, trained = choose_show(True), resume and is_finished(path)
-    ranks.by_first(lambda: _check_store(read))
-    with _told_what_is_kept(problem(read.data.problem, read.data.parameters)):
+    made = problem(read.data.problem, read.data.parameters)
+    ranks.by_first(lambda: _check_store(made))
+    with _told_what_is_kept(made):
         data = ranks.by_first(lambda: stages.make_data(read, progress_on(show)))
     data = stages.make_data(read) if data is None else data
     surrogate = None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hofno.problems.quantities import Quantity
 from hofno.report.digits import number
 from hofno.report.drawing import GREY, expect_some, legend_below, panels, series_styles, styled
 from hofno.report.page import Page
@@ -35,7 +36,7 @@ def outcomes_chapter(
             kept = [(one["bound"], one["kept"]) for one in found if "bound" in one]
             bounds = [number(statistics.fmean(bound for bound, _ in kept))] if kept else [MISSING]
             within = [f"{statistics.fmean(share for _, share in kept):.0%}"] if kept else [MISSING]
-            cells.append([named(name, first["unit"]), group[0]["label"], *map(number, means), *bounds, *within])
+            cells.append([str(Quantity(name, first["unit"])), group[0]["label"], *map(number, means), *bounds, *within])
     header = ["quantity", "model", "mean error", "deviation of the truth", "bound for 90%", "test samples within"]
     bounded = any(row[4] != MISSING for row in cells)
     if not bounded:
@@ -57,10 +58,6 @@ def outcomes_chapter(
             f"Every {'test sample' if together == 1 else 'frame of every test sample'}: what is predicted against what "
             "is true, which are the same on the line. What is predicted far off is drawn at the edge.",
         )
-
-
-def named(name: str, unit: str) -> str:
-    return f"{name} ({unit})" if unit else name
 
 
 def _has(record: Mapping[str, Any]) -> bool:
@@ -103,7 +100,9 @@ def predicted_against_true(values: Mapping[str, Mapping[str, Any]], units: Mappi
             (dots,) = axis.plot(truth, inside, ls="none", color=colour, marker=marker, ms=4, alpha=0.6, mew=0)
             dots.set(label=label, clip_on=False)
             drawn.setdefault(label, dots)
-        axis.set(xlim=ends, ylim=ends, xlabel="true", ylabel="predicted", title=named(name, units.get(name, "")))
+        axis.set(
+            xlim=ends, ylim=ends, xlabel="true", ylabel="predicted", title=str(Quantity(name, units.get(name, "")))
+        )
     for axis in axes[len(names) :]:
         axis.set_visible(False)
     legend_below(figure, axes[0], [dots for dots in drawn.values() if dots.axes is not axes[0]])

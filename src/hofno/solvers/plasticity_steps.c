@@ -1,8 +1,8 @@
 /* Steps of blocks under dies on a CPU: what `Blocks._advance` of solvers/plasticity.py computes, in one pass.
 
-   Elements are visited row by row from below. A row of nodes is moved as soon as both its rows of elements are done, so
-   that forces are kept for two rows at a time. Arrays are those of `Blocks`, float64, b blocks innermost: the loops over
-   them hold arithmetic alone, the same for every block, which a compiler turns into vectors.
+   Elements are visited row by row from below. A row of nodes is moved as soon as both its rows of elements are done,
+   so that forces are kept for two rows at a time. Arrays are those of `Blocks`, float64, b blocks innermost: the loops
+   over them hold arithmetic alone, the same for every block, which a compiler turns into vectors.
 
    Names: J rows and I columns of nodes; one, two: diagonals of an element; u, w: velocities along x and y. */
 
@@ -79,7 +79,8 @@ static void deform(const blocks *a, const numbers *n, whole j, double *below, do
             const double mean_by = both * (m * soft + 1.0), rest_by = both * (m * hard + 1.0);
             const double mean_left = mean_by * mean_by * mean, rest_left = rest_by * rest_by * rest;
             const double left = mean_left + rest_left;
-            m += (sqrt(left) * by_yield - 1.0) * left / (mean_by * mean_left * hard + rest_by * rest_left * soft + 1e-300);
+            const double slope = mean_by * mean_left * hard + rest_by * rest_left * soft + 1e-300;
+            m += (sqrt(left) * by_yield - 1.0) * left / slope;
             m = larger(m, 0.0);
             const double less = 1.0 / ((m * hard + 1.0) * (m * soft + 1.0));
             p *= less * (m * soft + 1.0);
@@ -170,7 +171,8 @@ static void push_edges(const blocks *a, const numbers *n, whole i, double depth,
             slope = deeper ? inclined : slope, share = deeper ? part : share, deepest = deeper ? inside : deepest;
         }
         const double left = (1.0 - share) / mass[0], right = share / mass[1], steep = 1.0 + slope * slope;
-        const double size = larger(deepest - n->allowance, 0.0) / (2.0 * steep * ((1.0 - share) * left + share * right));
+        const double both = (1.0 - share) * left + share * right;
+        const double size = larger(deepest - n->allowance, 0.0) / (2.0 * steep * both);
         shift[at + k] += size * slope * left, shift[line + at + k] -= size * left;
         shift[at + b + k] += size * slope * right, shift[line + at + b + k] -= size * right;
     }
@@ -178,14 +180,16 @@ static void push_edges(const blocks *a, const numbers *n, whole i, double depth,
 
 /* Impulses on nodes i of the top row, and what the die does by them. */
 static void strike(const blocks *a, const numbers *n, whole i, const double *shift) {
-    const whole b = a->count, line = a->columns * b, nodes = a->rows * line, at = i * b, node = (a->rows - 1) * a->columns + i;
+    const whole b = a->count, line = a->columns * b, nodes = a->rows * line, at = i * b;
+    const whole node = (a->rows - 1) * a->columns + i;
     const double m = a->mass[node], per = 1.0 / n->dt;
     const double by_x = n->dt * a->inverse_mass[node], by_y = n->dt * a->inverse_mass[a->rows * a->columns + node];
     const double *force = a->force + nodes - line + at;
     double *v = a->v + nodes - line + at, *work_of_die = a->die_work + at, *impact = a->impact + at;
 #pragma omp simd
     for (whole k = 0; k < b; k++) {
-        const double gained_x = shift[at + k] * per, gained_y = shift[line + at + k] * per, work = -n->speed * m * gained_y;
+        const double gained_x = shift[at + k] * per, gained_y = shift[line + at + k] * per;
+        const double work = -n->speed * m * gained_y;
         const double sum_x = 2.0 * v[k] + by_x * force[k] + gained_x; /* of velocities before forces and after all */
         const double sum_y = 2.0 * v[nodes + k] + by_y * force[nodes + k] + gained_y;
         work_of_die[k] += work;
