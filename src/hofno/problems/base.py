@@ -96,6 +96,8 @@ class Problem(Checked):
     name: ClassVar[str]
     summary: ClassVar[str]
     card: ClassVar[str]
+    revision: ClassVar[int] = 1
+    """Raised when its solver comes to give other numbers, by more than rounding: stored ones are then made again."""
     vorticity: ClassVar[bool] = False
     """Whether the frames are vorticity of a plane flow, so that their spectrum has an energy."""
     has_other_grids: ClassVar[bool] = True
@@ -188,7 +190,7 @@ class Problem(Checked):
 
     def identity(self) -> dict[str, Any]:
         """What makes the numbers of one sample, by which stored data are found."""
-        return self.parameters()
+        return {"revision": self.revision, **self.parameters()}
 
     def is_kept(self, folder: Path) -> bool:
         """Whether all data are in their folder of the store, so that nothing is left to make."""

@@ -58,6 +58,8 @@ class Flow(Checked):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
     name: ClassVar[str]
+    revision: ClassVar[int] = 1
+    """As that of a problem."""
 
     samples: int = Field(1, ge=1, description="trajectories")
     frames: int = Field(1, ge=1, description="frames of a trajectory")
@@ -122,8 +124,8 @@ class Flow(Checked):
         return frames[: self.samples]
 
     def identity(self) -> dict[str, Any]:
-        """What makes the numbers of one sample: all parameters but the count of samples."""
-        return {"problem": self.name, **self.model_dump(exclude={"samples"})}
+        """What makes the numbers of one sample: the solver, and all parameters but the count of samples."""
+        return {"problem": self.name, "revision": self.revision, **self.model_dump(exclude={"samples"})}
 
     def _fill(
         self, frames: np.ndarray, solver: Simulator, progress: Progress, folder: Path | None, again: bool = False
@@ -256,7 +258,7 @@ class Simulated(InTime):
         return 4 * self.flow.samples * self.frames * math.prod(self.flow.frame_shape)
 
     def identity(self) -> dict[str, Any]:
-        return self.flow.model_dump(exclude={"samples"})
+        return self.flow.identity()
 
     def is_kept(self, folder: Path) -> bool:
         return is_complete(folder, self.flow.samples)

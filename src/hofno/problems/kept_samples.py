@@ -162,9 +162,9 @@ class KeepsSamples(Published):
     """Parameters that only say how solved samples are arranged as data."""
 
     def solution(self) -> dict[str, Any]:
-        """What makes one solved sample: all parameters but counts and those that arrange."""
+        """What makes one solved sample: the solver, and all parameters but counts and those that arrange."""
         others = {"train", "valid", "test", "files", *self.arranging}
-        return {"problem": self.name, **self.model_dump(exclude=others)}
+        return {"problem": self.name, "revision": self.revision, **self.model_dump(exclude=others)}
 
     def generate(
         self, progress: Progress, device: str | torch.device = "", kept: KeptSamples | None = None
