@@ -427,7 +427,7 @@ class TestSteady:
         residual = flow.residual(state)
         at = euler_steady.Newton(state, residual, residual.flatten(1).norm(dim=1), torch.full((1,), 10.0).double())
         with FakeTensorMode(allow_non_fake_inputs=True):
-            euler_steady._newton_step(flow, at, torch.ones(1, dtype=torch.bool), 2)
+            euler_steady.newton_step(flow, at, torch.ones(1, dtype=torch.bool), 2)
         assert at.state.shape == state.shape
 
     def test_bad_arguments(self) -> None:

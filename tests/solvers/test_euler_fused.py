@@ -83,7 +83,7 @@ def innermost(values: Tensor, chosen: Tensor) -> Tensor:
 
 def start(flow: Euler, state: Tensor) -> Newton:
     residual = flow.residual(state)
-    return Newton(state.clone(), residual, euler_steady._norm(residual), torch.full_like(state[:, 0, 0, 0], 10.0))
+    return Newton(state.clone(), residual, euler_steady.norm_of(residual), torch.full_like(state[:, 0, 0, 0], 10.0))
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
@@ -168,7 +168,7 @@ def test_a_newton_step() -> None:
     forget(fused, fused._flow, fused._blocks, fused._lines, fused._krylov)
     fused.advance()
     fused.leave(at)
-    euler_steady._newton_step(flow, plain, torch.tensor([True, False], device=DEVICE), 2)
+    euler_steady.newton_step(flow, plain, torch.tensor([True, False], device=DEVICE), 2)
     assert float((at.state - plain.state).abs().max()) < 1e-5
     torch.testing.assert_close(at.norm, plain.norm, rtol=1e-3, atol=0)
     torch.testing.assert_close(at.cfl, plain.cfl, rtol=1e-3, atol=0)
@@ -257,7 +257,7 @@ class Plainly:
 
     def advance(self) -> None:
         assert sum(group() is not None for group in self.alive) == 1  # those before have gone, with their room
-        euler_steady._newton_step(self.flow, self.at, ~(self.at.norm <= self.goal), self.krylov)
+        euler_steady.newton_step(self.flow, self.at, ~(self.at.norm <= self.goal), self.krylov)
 
     def leave(self, at: Newton) -> None:
         at.state[self.chosen], at.residual[self.chosen] = self.at.state, self.at.residual
@@ -274,7 +274,7 @@ def test_flows_that_are_done_leave(monkeypatch: pytest.MonkeyPatch, request: pyt
     gc.disable()
     request.addfinalizer(gc.enable)
     flow = Euler(c_grid(0.1 * torch.rand(5, 8, dtype=torch.float64) - 0.05, 5, 12, 5), free_stream(0.8), wake=5)
-    scale = euler_steady._norm(flow.residual(flow.uniform()))
+    scale = euler_steady.norm_of(flow.residual(flow.uniform()))
     wanted = torch.tensor([True, True, False, True, True])
     seen: list[int] = []
     found: list[tuple[Newton, Tensor]] = []

@@ -144,8 +144,8 @@ class Euler:
         self._rim_normal = torch.cat(normals[:3] if wall else normals, -1)
         self._rim_exterior = torch.cat(self._rim(self.exterior), -1)
         self._rim_lengths = [part.shape[-1] for part in self._rim(self.exterior)]
-        self._once = nodes.new_ones(n_i - 1, n_j)  # an edge of the cut is stored twice and counts half each time
-        self._once[:wake, 0] = self._once[n_i - 1 - wake :, 0] = 0.5
+        self.once = nodes.new_ones(n_i - 1, n_j)  # an edge of the cut is stored twice and counts half each time
+        self.once[:wake, 0] = self.once[n_i - 1 - wake :, 0] = 0.5
         self.fit = self._least_squares()
 
     def uniform(self) -> Tensor:
@@ -207,7 +207,7 @@ class Euler:
     def _gradient(self, d_i: Tensor, d_j: Tensor) -> tuple[Tensor, Tensor]:
         """The gradient at every node, (b, 4, I, J) twice, from the differences along all edges."""
         xx, xy, yy = self.fit
-        weighted = d_i * self._once
+        weighted = d_i * self.once
         sum_x, sum_y = (
             self._gather(weighted * self.edge_i[:, axis, None], d_j * self.edge_j[:, axis, None]) for axis in (0, 1)
         )
@@ -226,7 +226,7 @@ class Euler:
         """The inverse of sum x x^T over the edges x of every node, as xx, xy, yy, each (b, 1, I, J)."""
         i, j = self.edge_i, self.edge_j
         xx, xy, yy = (
-            self._gather(i[:, a : a + 1] * i[:, c : c + 1] * self._once, j[:, a : a + 1] * j[:, c : c + 1])
+            self._gather(i[:, a : a + 1] * i[:, c : c + 1] * self.once, j[:, a : a + 1] * j[:, c : c + 1])
             for a, c in ((0, 0), (0, 1), (1, 1))
         )
         determinant = xx * yy - xy * xy

@@ -1,6 +1,6 @@
 r"""Newton steps of steady Euler flow on a GPU, in some 640 launches that a CUDA graph holds.
 
-What is computed is `euler_steady._newton_step`: the same blocks, lines, GMRES vectors and step lengths, to rounding.
+What is computed is `euler_steady.newton_step`: the same blocks, lines, GMRES vectors and step lengths, to rounding.
 Flows lie innermost in all arrays, so that the threads of a warp do the same for different flows, and sums have an order
 that does not depend on how many flows there are, as long as these are multiples of 32. So flows that are done can
 leave: when no more than half are at work, the others go on alone, in room of half the size and with a graph of their

@@ -107,7 +107,7 @@ def _face(left: Tensor, right: Tensor, normal: Tensor) -> tuple[Tensor, Tensor, 
     still, ahead, back = (_rounded(value, ROUNDED * a) for value in (through, through + a, through - a))
     odd, even = 0.5 * (ahead - back) / a, 0.5 * (ahead + back) - still
     size = still * _identity(left) + _dyad(carry, odd * speed + even / (sound * sound) * pressure)
-    size += _dyad(push, odd * pressure + even / (area * area) * speed)
+    size += _dyad(push, odd * pressure + even / area / area * speed)  # the square of an area of 0 would be none
     return 0.5 * (_jacobian(left, normal) + size), 0.5 * (_jacobian(right, normal) - size), through.abs() + a
 
 

@@ -9,7 +9,7 @@ changes by more than 30 % in a step. The start is the flow on every second node,
 
 A step is a fixed sequence of operations on fixed shapes that reads nothing back from the device; between two steps one
 number is read, and what `watch` looks at. What a flow computes does not depend on its neighbours in the batch. On a GPU
-the steps are those of `euler_fused`, the same to rounding.
+the steps are those of `euler_fused`, the same to rounding; on a CPU with a C compiler those of `euler_native`.
 """
 
 from __future__ import annotations
@@ -85,14 +85,16 @@ def solve_steady(
         raise SolverError(f"tolerance must lie between 0 and 1; got {tolerance}; 1e-6 is a good value")
     if max_steps < 1 or krylov < 2:
         raise SolverError(f"max_steps >= 1 and krylov >= 2 are needed; got {max_steps} and {krylov}")
-    scale = _norm(flow.residual(flow.uniform())).clamp_min(TINY)
+    scale = norm_of(flow.residual(flow.uniform())).clamp_min(TINY)
     state = _first_guess(flow, krylov, wanted) if start is None else start.to(flow.nodes).clone()
     residual = flow.residual(state)
-    at = Newton(state, residual, _norm(residual), torch.full_like(scale, _FIRST_CFL))
+    at = Newton(state, residual, norm_of(residual), torch.full_like(scale, _FIRST_CFL))
     waiting = torch.ones_like(scale, dtype=torch.bool) if wanted is None else wanted.to(scale.device)
     advance = _march
     if fused_runs_on(flow):
         from hofno.solvers.euler_fused import march as advance
+    elif native_is_for(flow, krylov):
+        from hofno.solvers.euler_native import march as advance
     steps = advance(flow, at, scale, waiting, tolerance, max_steps, krylov, watch)
     relative = at.norm / scale
     return Steady(at.state, relative, steps, relative <= tolerance)
@@ -101,6 +103,13 @@ def solve_steady(
 def fused_runs_on(flow: Euler) -> bool:
     """Whether the fused steps take these flows."""
     return flow.wall and flow.nodes.dtype == torch.float64 and kernels_run_on(flow.nodes)
+
+
+def native_is_for(flow: Euler, krylov: int = 20) -> bool:
+    """Whether compiled steps take these flows."""
+    from hofno.solvers.euler_native import native_runs_on
+
+    return native_runs_on(flow, krylov)
 
 
 def _march(
@@ -120,7 +129,7 @@ def _march(
         open_ = ~(at.norm <= tolerance * scale)  # a norm that is not a number stays open
         if not bool((open_ & wanted).any()):
             break
-        _newton_step(flow, at, open_, krylov)
+        newton_step(flow, at, open_, krylov)
         steps += open_
         if watch is not None:
             watch(step + 1, at.norm / scale)
@@ -141,7 +150,7 @@ def _first_guess(flow: Euler, krylov: int, wanted: Tensor | None) -> Tensor:
     return torch.where(good[:, None, None, None], fine, flow.uniform())
 
 
-def _newton_step(flow: Euler, at: Newton, open_: Tensor, krylov: int) -> None:
+def newton_step(flow: Euler, at: Newton, open_: Tensor, krylov: int) -> None:
     """One step of the flows that are open, in place."""
     lines = LinePreconditioner(flow, at.state, at.cfl)
 
@@ -153,7 +162,7 @@ def _newton_step(flow: Euler, at: Newton, open_: Tensor, krylov: int) -> None:
     length = (LARGEST_CHANGE / relative_change(at.state, change).clamp_min(TINY)).clamp_max(1.0)
     state = at.state + length[:, None, None, None] * change
     residual = flow.residual(state)
-    norm = _norm(residual)
+    norm = norm_of(residual)
     good = norm < 10 * at.norm  # false where the norm is not a number
     taken = good & open_
     pick = taken[:, None, None, None]
@@ -179,7 +188,7 @@ def _gmres(
     (b, 4, I, J) -> (b, 4, I, J), (b,)
     """
     b = len(right)
-    size = _norm(right).clamp_min(TINY)
+    size = norm_of(right).clamp_min(TINY)
     basis = right.new_zeros(b, count + 1, right[0].numel())
     basis[:, 0] = right.flatten(1) / size[:, None]
     hessenberg = right.new_zeros(b, count + 1, count)
@@ -210,7 +219,7 @@ def relative_change(state: Tensor, change: Tensor) -> Tensor:
     return torch.maximum(change[:, 0].abs() / rho, dp.abs() / p).amax((1, 2))
 
 
-def _norm(residual: Tensor) -> Tensor:
+def norm_of(residual: Tensor) -> Tensor:
     return torch.linalg.vector_norm(residual, dim=(1, 2, 3))
 
 

@@ -1,7 +1,8 @@
 """Sources in C beside the solvers, compiled for this processor when they are first needed.
 
-That takes a second, in each process anew: nothing is kept on disk that another processor or user could be given. A
-machine without a C compiler (`cc`, `gcc`, `clang`, or the one that CC names) solves in plain PyTorch, more slowly.
+That takes a second or two, in each process anew: nothing is kept on disk that another processor or user could be given.
+What comes of it is tried beside the plain solver before it is relied on. A machine without a C compiler (`cc`, `gcc`,
+`clang`, or the one that CC names) solves in plain PyTorch, more slowly.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import threading
+import warnings
+from collections.abc import Callable
 from pathlib import Path
+
+from hofno.triton_use import kernels_are_wanted
 
 COMPILERS = "cc", "gcc", "clang"
 
@@ -25,6 +31,47 @@ OWN_PROCESSOR = ("-march=native",), ("-mcpu=native",), ()
 
 class NoCompilerError(Exception):
     """Why a source could not be compiled here."""
+
+
+class Native:
+    """A source of which the functions are used where it can be compiled and computes what it should.
+
+    Args:
+        source: name of the file in this folder.
+        is_right: whether compiled functions give the numbers of the plain solver, on a small case.
+    """
+
+    def __init__(self, source: str, is_right: Callable[[ctypes.CDLL], bool]) -> None:
+        self.source, self._is_right = source, is_right
+        self._lock = threading.Lock()
+        self._found: ctypes.CDLL | str = ""  # what was compiled, or why there is nothing
+
+    def library(self) -> ctypes.CDLL | None:
+        """Its functions; None where the plain solver is to be used."""
+        return None if self.why_not() or isinstance(self._found, str) else self._found
+
+    def why_not(self) -> str:
+        """Why it is not used here; empty if it is."""
+        if not kernels_are_wanted():
+            return "the environment has HOFNO_KERNELS=off"
+        with self._lock:  # other threads wait for the one that compiles
+            if self._found == "":
+                try:
+                    found = compiled(self.source)
+                    wrong = "its compiled code gives other numbers than PyTorch"
+                    self._found = found if self._is_right(found) else wrong
+                except NoCompilerError as error:
+                    self._found = str(error)
+            return self._found if isinstance(self._found, str) else ""
+
+    def warn_where_plain(self, what: str) -> None:
+        """Say, of work that takes minutes, that it is done in plain PyTorch, if it is."""
+        if reason := self.why_not():
+            warnings.warn(
+                f"{what} are solved in plain PyTorch, about ten times as slowly as by compiled code: {reason}",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 def compiled(source: str) -> ctypes.CDLL:

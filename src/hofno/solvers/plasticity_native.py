@@ -8,20 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
-import warnings
 
 import numpy as np
 import torch
 
 from hofno.solvers import plasticity
 from hofno.solvers.die import Die
-from hofno.solvers.native import NoCompilerError, compiled
+from hofno.solvers.native import Native
 from hofno.solvers.perfect_plastic import PerfectPlastic
 from hofno.solvers.plasticity import Blocks
-from hofno.triton_use import kernels_are_wanted
-
-SOURCE = "plasticity_steps.c"
 
 MANY = 1e9
 """Steps of elements that take a minute or more in plain PyTorch."""
@@ -31,9 +26,6 @@ _OF_DIE = ("speed", "allowance", "start", "end")
 _SIZES = ("rows", "columns", "count", "knots", "places")
 _STATE = ("x", "v", "force", "p", "q", "s", "thickness", "hourglass_work", "plastic_work", "hourglass")
 _BESIDE = ("mass", "inverse_mass", "depth", "die_work", "impact")
-
-_lock = threading.Lock()
-_found: list[ctypes.CDLL | str] = []  # the compiled library, or why there is none
 
 
 class _Numbers(ctypes.Structure):
@@ -73,38 +65,16 @@ class NativeSteps:
 
 def native_steps(blocks: Blocks, dt: float) -> NativeSteps | None:
     """Steps of these blocks as compiled code; None where there is none for them."""
-    found = None if blocks.moves_supports or blocks.x.device.type != "cpu" or not kernels_are_wanted() else _library()
-    return NativeSteps(blocks, dt, found) if isinstance(found, ctypes.CDLL) else None
-
-
-def why_not() -> str:
-    """Why blocks are not solved by compiled code here; empty if they are."""
-    if not kernels_are_wanted():
-        return "the environment has HOFNO_KERNELS=off"
-    found = _library()
-    return found if isinstance(found, str) else ""
+    if blocks.moves_supports or blocks.x.device.type != "cpu":
+        return None
+    library = STEPS.library()
+    return None if library is None else NativeSteps(blocks, dt, library)
 
 
 def warn_where_plain(work: float) -> None:
     """Say what would save minutes, where so many steps of elements are taken in plain PyTorch."""
-    if work > MANY and (reason := why_not()):
-        warnings.warn(
-            f"blocks are solved in plain PyTorch, about ten times as slowly as by compiled code: {reason}",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def _library() -> ctypes.CDLL | str:
-    """Compiled and tried once; other threads wait for it."""
-    with _lock:
-        if not _found:
-            try:
-                library = compiled(SOURCE)
-                _found.append(library if _is_right(library) else "its compiled code gives other numbers than PyTorch")
-            except NoCompilerError as error:
-                _found.append(str(error))
-        return _found[0]
+    if work > MANY:
+        STEPS.warn_where_plain("blocks")
 
 
 @torch.no_grad()
@@ -127,3 +97,6 @@ def _sheets() -> Blocks:
     held[1, 0] = True
     heights = 3 + np.linspace(0.5, 1, 8) * np.array([[1.5, 0.5, 0.0, 0.6, 1.5]]).T
     return Blocks(nodes, 8, PerfectPlastic(), Die(np.array([0, 1.5, 2.5, 3.5, 5]), heights, 300.0), held)
+
+
+STEPS = Native("plasticity_steps.c", _is_right)
