@@ -231,7 +231,7 @@ class TestFlows:
             made.flows("train", 1)
         each = module.bytes_per_flow(23, 6)
         monkeypatch.setattr(module, "free_bytes", lambda device: int(1.5 * each))
-        assert made._group(torch.device("cpu")) == 1
+        assert made._group(torch.device("cpu"), 9) == 1
 
     def test_a_device_that_runs_out_of_memory_gets_smaller_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = []

@@ -14,13 +14,14 @@ from weakref import ReferenceType, ref
 
 import pytest
 import torch
+from bent_flows import channel, disturbed, foils, start
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from hofno import triton_use
 from hofno.problems.airfoil_mesh import c_grid
 from hofno.solvers import euler_steady
-from hofno.solvers.euler import Euler, conservative, free_stream
+from hofno.solvers.euler import Euler, free_stream
 from hofno.solvers.euler_lines import LinePreconditioner
 from hofno.solvers.euler_steady import Newton, Steady, solve_steady
 from hofno.solvers.gpu import Replayed
@@ -56,34 +57,8 @@ def large_programs(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.setattr(krylov_kernels, name, size)
 
 
-def foils(b: int = 3, wake: int = 2, foil: int = 6, normal: int = 3) -> Euler:
-    """Flows around deformed foils on bent C-grids."""
-    x, y = c_grid(0.1 * torch.rand(b, 8, dtype=torch.float64) - 0.05, wake, foil, normal).to(DEVICE).unbind(1)
-    return Euler(torch.stack((x + 0.1 * torch.sin(y), y + 0.1 * torch.sin(x)), 1), free_stream(0.8), wake)
-
-
-def channel() -> Euler:
-    """Two flows over a wall, without a cut."""
-    x, y = torch.meshgrid(torch.linspace(0, 2, 7).double(), torch.linspace(0, 1, 4).double(), indexing="ij")
-    nodes = torch.stack((x + 0.1 * y, y + 0.1 * torch.sin(x))).expand(2, 2, 7, 4)
-    return Euler((nodes * torch.tensor([1.0, 1.3])[:, None, None, None]).to(DEVICE), free_stream(0.8))
-
-
-def disturbed(flow: Euler, size: float = 0.1) -> Tensor:
-    """A random state that is equal on both sides of the cut."""
-    q = flow.exterior * (1 + size * torch.rand_like(flow.exterior))
-    n = flow.wake + 1
-    q[:, :, -n:, 0] = q[:, :, :n, 0].flip(-1)
-    return conservative(q)
-
-
 def innermost(values: Tensor, chosen: Tensor) -> Tensor:
     return values[chosen].movedim(0, -1).contiguous()
-
-
-def start(flow: Euler, state: Tensor) -> Newton:
-    residual = flow.residual(state)
-    return Newton(state.clone(), residual, euler_steady.norm_of(residual), torch.full_like(state[:, 0, 0, 0], 10.0))
 
 
 def difference(found: Tensor, expected: Tensor) -> float:
@@ -107,7 +82,7 @@ ROOM = ("q", "_gradient", "_flux", "_rim_flux", "diagonal", "time_term", "_radiu
 @pytest.mark.parametrize("cut", [True, False])
 def test_residual_blocks_and_lines(cut: bool) -> None:
     """Each part against its plain form, for flows in another order."""
-    flow = foils() if cut else channel()
+    flow = foils(device=DEVICE) if cut else channel(DEVICE)
     chosen = torch.tensor([2, 0] if cut else [1, 0], device=DEVICE)
     state, cfl = disturbed(flow), 1 + 10 * torch.rand(len(flow.nodes), dtype=torch.float64, device=DEVICE)
     plain = LinePreconditioner(flow, state, cfl)
@@ -161,7 +136,7 @@ def test_krylov() -> None:
 @runs_kernels
 def test_a_newton_step() -> None:
     """One step; the difference quotient makes 1e-7 of rounding. A flow that is done stays as it is."""
-    flow = foils(2)
+    flow = foils(2, device=DEVICE)
     at, plain = (start(flow, flow.uniform()) for _ in range(2))
     scale = at.norm * torch.tensor([1.0, 1e9], dtype=torch.float64, device=DEVICE)
     fused = FusedSteps(flow, torch.tensor([1, 0], device=DEVICE), at, scale, 1e-6, 2)
@@ -225,7 +200,7 @@ def test_a_step_could_be_captured(monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in vars(module) if name.endswith("_kernel")]:
             names.append(f"{module.__name__}.{name}")
             monkeypatch.setattr(module, name, Nothing(names[-1]))
-    flow = foils()
+    flow = foils(device=DEVICE)
     at = start(flow, flow.uniform())
     fused = FusedSteps(flow, torch.arange(3), at, at.norm.clone(), 1e-6, 20)
     carried = (fused.state, fused.residual, fused.norm, fused.cfl)
@@ -330,7 +305,7 @@ def test_replayed_tells_of_too_little_memory(lacking: bool, monkeypatch: pytest.
 
 
 def test_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    flow = foils()
+    flow = foils(device=DEVICE)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert euler_steady.fused_runs_on(flow)
     assert not euler_steady.fused_runs_on(Euler(flow.nodes, free_stream(0.8), wall=False))

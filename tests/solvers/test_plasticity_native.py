@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import ctypes
-import shutil
 import threading
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from changed_source import changed, compiles
 from struck_blocks import METAL, assert_same, assert_same_return, blocks, carried, stressed
 
 from hofno.problems.plasticity import Plasticity
-from hofno.solvers import native, plasticity_native
-from hofno.solvers.native import NoCompilerError, compiled
+from hofno.solvers import plasticity_native
+from hofno.solvers.native import Native
 from hofno.solvers.plasticity import Blocks
-from hofno.solvers.plasticity_native import NativeSteps, native_steps, warn_where_plain, why_not
-
-COMPILER = next(filter(None, map(shutil.which, native.COMPILERS)), None)
-compiles = pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
-
-
-@pytest.fixture
-def nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a new process: nothing has been compiled yet."""
-    monkeypatch.setattr(plasticity_native, "_found", [])
+from hofno.solvers.plasticity_native import STEPS, NativeSteps, native_steps, warn_where_plain
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +25,7 @@ def on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def steps_of(of: Blocks, dt: float) -> NativeSteps:
     found = native_steps(of, dt)
-    assert found is not None, why_not()
+    assert found is not None, STEPS.why_not()
     return found
 
 
@@ -114,20 +104,11 @@ def test_moving_supports_are_for_the_plain_step() -> None:
     assert float(pulled.energies().external.abs().max()) > 0
 
 
-def test_a_switch_forbids_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_none_plain_steps_run_and_long_work_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOFNO_KERNELS", "off")
-    assert native_steps(blocks(), 1e-4) is None
-    assert why_not() == "the environment has HOFNO_KERNELS=off"
-
-
-@pytest.mark.usefixtures("nothing_found")
-def test_without_a_compiler_plain_steps_run_and_long_work_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("CC", raising=False)
     plain, other = blocks(), blocks()
     dt = 0.4 * float(plain.stable_step().min())
+    assert native_steps(plain, dt) is None
     for _ in range(5):
         plain._advance(dt)
     other.advance(5 * dt, 5)
@@ -135,24 +116,11 @@ def test_without_a_compiler_plain_steps_run_and_long_work_says_so(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_where_plain(1e6)
-    with pytest.warns(RuntimeWarning, match=r"plain PyTorch.*: no C compiler was found \(cc, .*, or CC\); install one"):
+    with pytest.warns(RuntimeWarning, match=r"^blocks are solved in plain PyTorch.*: .* HOFNO_KERNELS=off"):
         warn_where_plain(1e12)
 
 
-def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    broken = tmp_path / "broken"
-    broken.write_text("#!/bin/sh\necho 'fatal error: no headers' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    monkeypatch.setenv("CC", f"{broken} -m64")
-    with pytest.raises(NoCompilerError, match=r"broken does not compile plasticity_steps\.c: fatal error: no headers"):
-        compiled(plasticity_native.SOURCE)
-    monkeypatch.setenv("CC", str(tmp_path / "missing"))
-    with pytest.raises(NoCompilerError, match="missing does not compile"):
-        compiled(plasticity_native.SOURCE)
-
-
 @compiles
-@pytest.mark.usefixtures("nothing_found")
 @pytest.mark.parametrize(
     ("line", "wrong"),
     [("0.5 * hard * (", "0.51 * hard * ("), ("- n->allowance", "- 2 * n->allowance"), ("sum_y)", "2 * sum_y)")],
@@ -160,10 +128,7 @@ def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_code_that_computes_something_else_is_not_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, wrong: str
 ) -> None:
-    source = Path(native.__file__).with_name(plasticity_native.SOURCE).read_text()
-    assert source.count(line) == 1
-    (tmp_path / plasticity_native.SOURCE).write_text(source.replace(line, wrong))
-    monkeypatch.setattr(native, "__file__", str(tmp_path / "native.py"))
-    assert isinstance(compiled(plasticity_native.SOURCE), ctypes.CDLL)
-    assert why_not() == "its compiled code gives other numbers than PyTorch"
+    wrong_steps: Native = changed(STEPS, line, wrong, monkeypatch, tmp_path)
+    monkeypatch.setattr(plasticity_native, "STEPS", wrong_steps)
     assert native_steps(blocks(), 1e-4) is None
+    assert wrong_steps.why_not() == "its compiled code gives other numbers than PyTorch"

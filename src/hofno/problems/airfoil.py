@@ -32,6 +32,7 @@ from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
 from hofno.problems.outcomes import Outcome, force_on_wall, largest
 from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
+from hofno.solvers import euler_native
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
 from hofno.solvers.memory import free_bytes, gibibytes
@@ -279,12 +280,15 @@ class Airfoil(KeepsSamples):
         kept = kept or KeptSamples()
         tried: dict[int, dict[str, np.ndarray]] = {}  # what came of each candidate
         done, group = 0, 0
+        if chosen.type == "cpu":
+            missing = len(kept.missing(_candidates(split, 0, count)))
+            euler_native.warn_where_plain(missing * math.prod(self.grid_geometry.shape))
         while done < count:
             start, stop = len(tried), len(tried) + count - done  # these are needed, whatever comes of them
             for places, found in kept.read(_candidates(split, start, stop)):
                 self._add(tried, [start + place for place in places], found)
             while (first := next((c for c in range(start, stop) if c not in tried), stop)) < stop:
-                group = group or self._group(chosen)
+                group = group or self._group(chosen, stop - first)
                 end = next(c for c in range(first + 1, stop + 1) if c == stop or c % group == 0 or c in tried)
                 advance = _part_done(self.tolerance, first % group, end - first, _converged(tried), count, progress)
                 try:
@@ -345,9 +349,11 @@ class Airfoil(KeepsSamples):
         }
         return {name: part[wanted].cpu().numpy() for name, part in everything.items()}
 
-    def _group(self, device: torch.device) -> int:
-        """How many flows are solved together, fewer where memory is short."""
+    def _group(self, device: torch.device, count: int) -> int:
+        """How many flows are solved together, fewer where memory is short; `count` are lacking."""
         group, each, free = _GROUP.get(device.type, 4), bytes_per_flow(*self.grid_geometry.shape), free_bytes(device)
+        if device.type == "cpu" and euler_native.STEPS.library():  # where the others do not change a flow
+            group = min(euler_native.FLOWS_PER_THREAD * torch.get_num_threads(), count)
         if free is None:
             return group
         if each > free:

@@ -1,7 +1,8 @@
 """Newton steps of steady Euler flow on a CPU as `euler_steps.c` has them, a thread for each flow.
 
 What is computed is `euler_steady.newton_step`, but for vectors and factors of GMRES in float32, which change a step by
-1e-6 of itself. On one core of an AMD EPYC a step on 221 x 51 nodes takes 14 ms, a tenth of what PyTorch's operations do.
+1e-6 of itself. A step on 221 x 51 nodes takes 14 ms on one core of an AMD EPYC, a tenth of what PyTorch's operations
+take (results/bench); on small meshes the gain is larger.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ MOST_VECTORS = 64
 
 FLOWS_PER_THREAD = 4
 """That are solved together: some take more steps than others."""
+
+MANY = 6e4
+"""Nodes of flows that take a minute or more in plain PyTorch."""
 
 _SIZES = ("rows", "columns", "wake", "wall")
 _ARRAYS = ("edge_i", "edge_j", "normal_i", "normal_j", "once", "fit", "exterior", "body", "outer", "start", "end")
@@ -122,6 +126,12 @@ def native_runs_on(flow: Euler, krylov: int) -> bool:
     """Whether compiled steps take these flows."""
     there = flow.nodes.device.type == "cpu" and flow.nodes.dtype == torch.float64
     return there and krylov <= MOST_VECTORS and STEPS.library() is not None
+
+
+def warn_where_plain(nodes: int) -> None:
+    """Say what would save minutes, where flows on so many nodes in all are solved in plain PyTorch."""
+    if nodes > MANY:
+        STEPS.warn_where_plain("flows")
 
 
 def _place(array: Tensor) -> ctypes.c_void_p:
