@@ -89,6 +89,14 @@ def test_a_newton_step(of: str) -> None:
 
 
 @compiles
+def test_more_vectors_than_a_flow_has_numbers_add_nothing() -> None:
+    flow = channel(wall=False, rows=3, columns=3)
+    found = [solve_steady(flow, flow.uniform() * 1.01, max_steps=1, krylov=count).state for count in (36, 64)]
+    assert torch.equal(*found)
+    assert float((found[0] / flow.uniform() - 1.01).abs().max()) > 1e-4
+
+
+@compiles
 def test_the_steady_flow_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Euler(c_grid(torch.rand(2, 8, dtype=torch.float64) / 10 - 0.05, 10, 24, 10), free_stream(0.8, 2.0), wake=10)
     found = solve_steady(flow, tolerance=1e-10)

@@ -8,6 +8,7 @@
 
 #define MOST 64 /* vectors of GMRES */
 #define LANES 16 /* parts of a sum */
+#define ENOUGH 1e-5 /* left of a right-hand side: what further vectors would add is rounding */
 
 /* Numbers of a vector with zeros at its end, so that they are a multiple of LANES. */
 static whole padded(whole n) { return (4 * n + LANES - 1) / LANES * LANES; }
@@ -75,14 +76,16 @@ static double subtract(const float *v, double by, double *w, whole n) {
     return total(part);
 }
 
-/* r->x = the change of a state that GMRES with `count` vectors finds. Returns what is left of the right-hand side. */
-static double solve(const mesh *m, const room *r, const double *state, const double *now, double size, whole count) {
+/* r->x = the change of a state that GMRES with up to `most` vectors finds. Returns what is left of the right side. */
+static double solve(const mesh *m, const room *r, const double *state, const double *now, double size, whole most) {
     const whole n = m->rows * m->columns, all = padded(n);
+    whole count = 0;
     double h[MOST][MOST + 1], cosine[MOST], sine[MOST], target[MOST + 1] = {0}, weight[MOST];
     target[0] = size;
     for (whole k = 4 * n; k < all; k++) r->basis[k] = 0, r->x[k] = r->y[k] = r->w[k] = 0;
     for (whole k = 0; k < 4 * n; k++) r->basis[k] = (float)(-now[k] / size);
-    for (whole column = 0; column < count; column++) {
+    while (count < most && !(fabs(target[count]) <= ENOUGH * size)) {
+        const whole column = count++;
         float *next = r->basis + all * (column + 1);
         const float *last = next - all;
         for (whole k = 0; k < 4 * n; k++) r->x[k] = last[k];
