@@ -124,7 +124,10 @@ def all_tables() -> str:
     lines += [tables.markdown(["problem", "what", "seconds"], rows), ""]
     ways = ("ns_per_element", "ns_per_element_plain")
     rows = [[" x ".join(map(str, row["cells"])), *(number(row[way]) for way in ways)] for row in made["steps"]]
-    lines += [tables.markdown(["elements of a block", "ns, compiled", "ns, plain PyTorch"], rows)]
+    lines += [tables.markdown(["elements of a block", "ns, compiled", "ns, plain PyTorch"], rows), ""]
+    ways = ("seconds", "seconds_plain")
+    rows = [[" x ".join(map(str, row["nodes"])), *(number(row[way]) for way in ways)] for row in made["flows"]]
+    lines += [tables.markdown(["nodes of a flow", "s, compiled", "s, plain PyTorch"], rows)]
     for degree in (3, 5):
         lines += [f"## Recipes tried on validation data, p = {degree}", ""]
         lines += [recipes(f"poisson_p{degree}", "seconds (four runs sharing the GPU)")]
