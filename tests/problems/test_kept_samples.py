@@ -199,7 +199,7 @@ def test_what_makes_a_sample() -> None:
     """The solver, and all parameters but counts, files, and those that arrange."""
     others = {"train", "valid", "test", "files"}
     for made, names in ((Airfoil(), {"pressure"}), (Plasticity(), {"form", "aligned"})):
-        assert made.solution().keys() == {"problem", "revision", *type(made).model_fields} - others - names
+        assert made.solution().keys() == {"problem", *type(made).model_fields} - others - names
     assert Airfoil(train=1, pressure=True).solution() == Airfoil().solution() != Airfoil(seed=1).solution()
 
 

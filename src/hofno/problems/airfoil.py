@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
+from hofno.problems.airfoil_flows import Flows, coefficients_of
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
 from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
@@ -33,7 +33,7 @@ from hofno.problems.outcomes import Outcome, force_on_wall, largest
 from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers import euler_native
-from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
+from hofno.solvers.euler import Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
 from hofno.solvers.memory import free_bytes, gibibytes
 
@@ -107,30 +107,6 @@ SPLITS = ("train", "valid", "test")
 _GROUP = {"cpu": 4, "cuda": 512}  # flows that are solved together
 _MOST_FAILURES = 0.1  # of the candidates; more are a fault of the parameters
 _SLOW = 0.3  # Mach number below which a flow is harder the slower it is, and above which the faster it is
-
-
-@dataclass(frozen=True)
-class Flows:
-    """Converged flows and the account of all candidates that were tried."""
-
-    design: np.ndarray  # (n, 8), float64
-    streams: np.ndarray  # (n, 2), float64: Mach number and angle of attack in degrees
-    nodes: np.ndarray  # (n, 2, I, J), float32
-    fields: np.ndarray  # (n, 5, I, J), float32: rho, u, v, p, Mach
-    coefficients: np.ndarray  # (n, 2), float64: drag and lift
-    candidates: np.ndarray  # (n,), which candidate each flow is
-    residual: np.ndarray  # (n,), relative
-    steps: np.ndarray  # (n,), Newton steps
-    failed: dict[int, float]  # candidates that did not converge, with the relative residual they reached
-
-    def report(self) -> str:
-        """One line: how many converged, how fast, and which did not."""
-        text = f"{len(self.steps)} flows converged in {int(np.median(self.steps))} Newton steps (median)"
-        if not self.failed:
-            return f"{text}, none failed"
-        named = ", ".join(f"{c} ({r:.0e})" for c, r in list(self.failed.items())[:10])
-        more = f" and {len(self.failed) - 10} more" if len(self.failed) > 10 else ""
-        return f"{text}; left out, with the relative residual reached: {named}{more}"
 
 
 class Airfoil(KeepsSamples):
@@ -370,16 +346,6 @@ class Airfoil(KeepsSamples):
             f"one flow needs {needed} on {device} and {gibibytes(free)} are free; free some memory, raise coarsen or "
             "choose another device"
         )
-
-
-def coefficients_of(force: Tensor, mach: float | Tensor, degrees: Tensor | None = None) -> Tensor:
-    """Drag and lift of a chord: forces (n, 2) along and across streams of these Mach numbers and angles. (n, 2)"""
-    found = force / (0.5 * GAMMA * torch.as_tensor(mach) ** 2)[..., None]
-    if degrees is None:
-        return found
-    cosine, sine = torch.deg2rad(degrees).cos(), torch.deg2rad(degrees).sin()
-    x, y = found.unbind(1)
-    return torch.stack((cosine * x + sine * y, cosine * y - sine * x), 1)
 
 
 def _candidates(split: str, start: int, stop: int) -> list[Sample]:

@@ -190,7 +190,7 @@ class Problem(Checked):
 
     def identity(self) -> dict[str, Any]:
         """What makes the numbers of one sample, by which stored data are found."""
-        return {"revision": self.revision, **self.parameters()}
+        return self.parameters() | of_revision(self.revision)
 
     def is_kept(self, folder: Path) -> bool:
         """Whether all data are in their folder of the store, so that nothing is left to make."""
@@ -272,6 +272,11 @@ class Published(Problem):
 
     def parameters(self) -> dict[str, Any]:
         return self.model_dump(exclude=None if self.files else {"files"})
+
+
+def of_revision(number: int) -> dict[str, int]:
+    """What a solver's revision adds to that by which its data are found; the first one is not named, as ever."""
+    return {} if number == 1 else {"revision": number}
 
 
 def ignore_progress(stage: str, done: int, total: int) -> None:

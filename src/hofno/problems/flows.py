@@ -21,7 +21,7 @@ from pydantic import ConfigDict, Field
 from hofno import storage
 from hofno.checked import Checked
 from hofno.errors import CheckpointError, DataError, SolverError
-from hofno.problems.base import SEEDS, InTime, OneSet, Progress, ignore_progress
+from hofno.problems.base import SEEDS, InTime, OneSet, Progress, ignore_progress, of_revision
 from hofno.problems.groups import groups_in_memory
 from hofno.problems.kept_parts import (
     drop_replaced,
@@ -125,7 +125,7 @@ class Flow(Checked):
 
     def identity(self) -> dict[str, Any]:
         """What makes the numbers of one sample: the solver, and all parameters but the count of samples."""
-        return {"problem": self.name, "revision": self.revision, **self.model_dump(exclude={"samples"})}
+        return {"problem": self.name, **self.model_dump(exclude={"samples"})} | of_revision(self.revision)
 
     def _fill(
         self, frames: np.ndarray, solver: Simulator, progress: Progress, folder: Path | None, again: bool = False
@@ -258,7 +258,7 @@ class Simulated(InTime):
         return 4 * self.flow.samples * self.frames * math.prod(self.flow.frame_shape)
 
     def identity(self) -> dict[str, Any]:
-        return self.flow.identity()
+        return self.flow.model_dump(exclude={"samples"}) | of_revision(self.flow.revision)
 
     def is_kept(self, folder: Path) -> bool:
         return is_complete(folder, self.flow.samples)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from hofno import storage
 from hofno.errors import CheckpointError, DataError
-from hofno.problems.base import Arrays, Progress, Published
+from hofno.problems.base import Arrays, Progress, Published, of_revision
 from hofno.problems.kept_parts import drop, drop_temporaries, in_turn
 from hofno.solvers.memory import gibibytes
 from hofno.versions import versions
@@ -164,7 +164,7 @@ class KeepsSamples(Published):
     def solution(self) -> dict[str, Any]:
         """What makes one solved sample: the solver, and all parameters but counts and those that arrange."""
         others = {"train", "valid", "test", "files", *self.arranging}
-        return {"problem": self.name, "revision": self.revision, **self.model_dump(exclude=others)}
+        return {"problem": self.name, **self.model_dump(exclude=others)} | of_revision(self.revision)
 
     def generate(
         self, progress: Progress, device: str | torch.device = "", kept: KeptSamples | None = None
