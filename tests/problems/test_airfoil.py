@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from hofno.errors import DataError, ShapeError, SolverError, SpecError
-from hofno.problems import airfoil as module
 from hofno.problems import airfoil_files
+from hofno.problems import airfoil_flows as module
 from hofno.problems.airfoil import CARD, WORKED_EXAMPLE, Airfoil, Arrays
 from hofno.problems.airfoil_files import PUBLISHED_SPLITS, published_splits, read_published
 from hofno.problems.airfoil_flows import coefficients_of
@@ -162,7 +162,7 @@ class TestFlows:
     def test_progress_within_a_group(self) -> None:
         """Flows at places 1 to 3, after 10 flows: parts of the way add up, and nothing is taken back."""
         seen: list[tuple[str, int, int]] = []
-        watch = module._part_done(1e-6, 1, 3, 10, 100, lambda *news: seen.append(news))
+        watch = module.part_done(1e-6, 1, 3, 10, 100, lambda *news: seen.append(news))
         for step, relative in enumerate(
             ([9, 1, 1, 1], [0, 1e-3, 1e-3, 1.0], [0, 1e-3, 1, math.nan], [0, 0, 1e-7, 1e-6])
         ):
@@ -232,7 +232,7 @@ class TestFlows:
             made.flows("train", 1)
         each = module.bytes_per_flow(23, 6)
         monkeypatch.setattr(module, "free_bytes", lambda device: int(1.5 * each))
-        assert made._group(torch.device("cpu"), 9) == 1
+        assert made.tunnel.group(torch.device("cpu"), 9) == 1
 
     def test_a_device_that_runs_out_of_memory_gets_smaller_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
         sizes = []

@@ -18,10 +18,11 @@ import hofno
 from hofno import storage
 from hofno.data.store import data_folder, generate_again
 from hofno.errors import CheckpointError, DataError
-from hofno.problems import airfoil, kept_samples, plasticity, problem
+from hofno.problems import airfoil_flows, kept_samples, plasticity, press, problem
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.kept_samples import KeptSamples
 from hofno.problems.plasticity import Plasticity
+from hofno.problems.press import Press
 from hofno.solvers import parallel
 from hofno.solvers.plasticity import Blocks
 
@@ -72,8 +73,9 @@ def _brief() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(airfoil._GROUP, "cpu", 2)
-        patch.setattr(plasticity, "FRAMES", 3)
+        patch.setitem(airfoil_flows._GROUP, "cpu", 2)
+        for part in (plasticity, press):
+            patch.setattr(part, "FRAMES", 3)
         patch.setenv("HOFNO_KERNELS", "off")
         yield
     torch.set_num_threads(before)
@@ -101,7 +103,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         raise AssertionError("nothing should be solved")
 
     def refuse() -> None:
-        monkeypatch.setattr(airfoil, "solve_steady", never)
+        monkeypatch.setattr(airfoil_flows, "solve_steady", never)
         monkeypatch.setattr(Blocks, "advance", never)
 
     return refuse
@@ -278,7 +280,7 @@ class TestAgain:
 class TestFlowsThatFail:
     def test_they_are_kept_as_such(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """Candidate 1 does not converge: neither now nor when it is read."""
-        solve, calls = airfoil.solve_steady, list[int]()
+        solve, calls = airfoil_flows.solve_steady, list[int]()
 
         def partly(flow: Any, **options: Any) -> Any:
             calls.append(int(options["wanted"].sum()))
@@ -287,7 +289,7 @@ class TestFlowsThatFail:
                 found.converged[1] = False
             return found
 
-        monkeypatch.setattr(airfoil, "solve_steady", partly)
+        monkeypatch.setattr(airfoil_flows, "solve_steady", partly)
         made = Airfoil(**CASES[0].small)
         kept = [KeptSamples(tmp_path, made.solution())]
         first = made.flows("train", 2, "cpu", kept=kept[0])
@@ -313,8 +315,8 @@ class TestBlocksHalfWay:
     @pytest.fixture(autouse=True)
     def _interrupted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kept_samples, "EVERY", 0.0)
-        monkeypatch.setattr(plasticity, "SHARPNESS", (0.5,))
-        monkeypatch.setattr(plasticity, "_AT_ONCE", 100)
+        monkeypatch.setattr(press, "SHARPNESS", (0.5,))
+        monkeypatch.setattr(press, "_AT_ONCE", 100)
         advance = Blocks.advance
 
         def stop_in_the_last(blocks: Blocks, *steps: Any) -> None:
@@ -395,16 +397,15 @@ class TestProgressOfBlocks:
     @pytest.mark.parametrize("device", ["cpu", "other"])
     def test_it_grows_with_the_steps(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """In threads, and where jobs run in the thread that waits for them."""
-        monkeypatch.setattr(plasticity, "FRAMES", 2)
+        for part in (plasticity, press):
+            monkeypatch.setattr(part, "FRAMES", 2)
         monkeypatch.setattr(parallel, "PAUSE", 0.0 if device == "other" else 1e-3)
         if device == "cpu":
-            two = Plasticity._group
-            monkeypatch.setattr(Plasticity, "_group", lambda *given: (two(*given)[0], 2))
+            two = Press.group
+            monkeypatch.setattr(Press, "group", lambda *given: (two(*given)[0], 2))
         else:
-            real = plasticity.in_order
-            monkeypatch.setattr(
-                plasticity, "in_order", lambda work, jobs, _, n, look: real(work, jobs, "meta", n, look)
-            )
+            real = press.in_order
+            monkeypatch.setattr(press, "in_order", lambda work, jobs, _, n, look: real(work, jobs, "meta", n, look))
         told: list[int] = []
         Plasticity(**{**CASES[1].small, "train": 6}).generate(lambda _, done, total: told.append(done))
         assert told == sorted(set(told))

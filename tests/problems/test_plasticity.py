@@ -21,6 +21,7 @@ from hofno.errors import DataError, SolverError, SpecError
 from hofno.evaluation.score import score
 from hofno.geometry import Grid
 from hofno.problems import plasticity as module
+from hofno.problems import press
 from hofno.problems import pressed as pressed_module
 from hofno.problems.base import Arrays, ignore_progress
 from hofno.problems.dies import KNOTS
@@ -40,7 +41,8 @@ def small(**changes: Any) -> Plasticity:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three frames only."""
-    monkeypatch.setattr(module, "FRAMES", 3)
+    for part in (module, press):
+        monkeypatch.setattr(part, "FRAMES", 3)
 
 
 def same(one: Arrays, other: Arrays) -> bool:
@@ -72,11 +74,11 @@ class TestDies:
             heights = Plasticity().die_heights("train", sample)
             spline = CubicSpline(KNOTS, heights)
             curvature = spline(places[spline(places).argmin()], 2)
-            limit = module._class_of(heights)
-            below = max((other for other in module.SHARPNESS if other < limit), default=0.0)
+            limit = press.class_of(heights)
+            below = max((other for other in press.SHARPNESS if other < limit), default=0.0)
             assert below - 0.01 < curvature < limit + 0.01
             found.add(limit)
-        assert found == set(module.SHARPNESS)
+        assert found == set(press.SHARPNESS)
 
     def test_streams(self) -> None:
         given = small()
@@ -100,7 +102,7 @@ class TestGenerate:
         heights = given.die_heights("train", 2)
         blocks = given.blocks(np.repeat(heights[:, None], 8, 1))
         for frame in (1, 2):
-            blocks.advance(0.1, given.frame_steps(frame, module._class_of(heights)))
+            blocks.advance(0.1, given.frame_steps(frame, press.class_of(heights)))
             x, y = blocks.x[..., 0].numpy()
             expected = np.stack((x - 49.65, y - 0.1))[:, ::-1, ::-1].transpose(0, 2, 1)
             np.testing.assert_allclose(pressed.frames[0, frame, :2], expected, rtol=0, atol=1e-5)
@@ -151,7 +153,7 @@ class TestGenerate:
         assert finer.frames.shape == base.frames.shape
 
     def test_bad_blocks_mean_shorter_steps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "SHARPNESS", (0.5,))
+        monkeypatch.setattr(press, "SHARPNESS", (0.5,))
         wanted = [("train", k) for k in range(3)]
         whole, whole_account = small().simulate_samples(wanted)
         assert np.abs(whole.frames[2, :, 2:]).max() > 0.01  # the die has met a node
@@ -176,32 +178,32 @@ class TestGenerate:
         difference = np.linalg.norm(pressed.frames[2, :, 2:] - whole.frames[2, :, 2:])
         assert 0 < difference < 1e-2 * np.linalg.norm(whole.frames[2, :, 2:])
         monkeypatch.setattr(Blocks, "stable_step", stable)
-        monkeypatch.setattr(module, "_MOST_IMBALANCE", -1.0)
-        monkeypatch.setattr(module, "_HALVINGS", 1)
+        monkeypatch.setattr(press, "_MOST_IMBALANCE", -1.0)
+        monkeypatch.setattr(press, "_HALVINGS", 1)
         with pytest.raises(
             SolverError, match=r"3 blocks did not balance their energy with steps halved 1 times \(train 0"
         ):
             small().simulate_samples(wanted)
 
     def test_progress_and_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "SHARPNESS", (0.5,))
+        monkeypatch.setattr(press, "SHARPNESS", (0.5,))
         seen: list[tuple[str, int, int]] = []
         with monkeypatch.context() as patch:  # one group after the other, at none of which anyone looks while it runs
-            patch.setattr(module, "in_order", lambda work, jobs, *_: (work(job) for job in jobs))
+            patch.setattr(press, "in_order", lambda work, jobs, *_: (work(job) for job in jobs))
             small(train=7, valid=2).generate(lambda *args: seen.append(args))
         assert seen == [("generate", 8, 10), ("generate", 10, 10)]
         each = 8 * (60 + 4 * 3) * 11 * 4
         monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
         for blocks, found in ((100, (8, 3)), (21, (8, 2)), (9, (8, 1))):
-            monkeypatch.setattr(module, "free_bytes", lambda device, n=blocks: n * each)
-            assert small()._group("cpu", 50) == found
-        monkeypatch.setattr(module, "free_bytes", lambda device: 200 * each)
-        assert small()._group("cuda", 1000) == (128, 1)
-        monkeypatch.setattr(module, "free_bytes", lambda device: 7 * each)
+            monkeypatch.setattr(press, "free_bytes", lambda device, n=blocks: n * each)
+            assert small().press().group("cpu", 50) == found
+        monkeypatch.setattr(press, "free_bytes", lambda device: 200 * each)
+        assert small().press().group("cuda", 1000) == (128, 1)
+        monkeypatch.setattr(press, "free_bytes", lambda device: 7 * each)
         with pytest.raises(SolverError, match="8 blocks need"):
             small().generate(ignore_progress)
-        monkeypatch.setattr(module, "free_bytes", lambda device: None)
-        assert small()._group("cuda", 1000) == (512, 1)
+        monkeypatch.setattr(press, "free_bytes", lambda device: None)
+        assert small().press().group("cuda", 1000) == (512, 1)
 
     def test_an_interruption_leaves_no_thread_behind(self) -> None:
         def stop(stage: str, done: int, total: int) -> None:
@@ -224,7 +226,7 @@ class TestDescription:
         assert (given.train, given.test, given.channels) == (900, 80, (1, 4))
         assert (given.grid_geometry.shape, given.grid_geometry.periodic) == ((101, 31, 20), False)
         assert all(word in CARD for word in ("Equation", "Cost", "Known flaws", "What is known to differ"))
-        for sharpness in module.SHARPNESS:
+        for sharpness in press.SHARPNESS:
             steps = [given.frame_steps(frame, sharpness) for frame in range(1, 20)]
             assert steps == sorted(steps)
         assert given.frame_steps(9, 0.4) < given.frame_steps(9, 0.6) < Plasticity(refine=4).frame_steps(9, 0.6)

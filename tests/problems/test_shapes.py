@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,16 @@ import pytest
 import torch
 
 from hofno.errors import DataError, SpecError
-from hofno.problems import plasticity
+from hofno.problems import airfoil_flows, plasticity, press
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.airfoil_mesh import airfoil, c_grid
 from hofno.problems.dies import KNOTS
 from hofno.problems.plasticity import Plasticity
 from hofno.problems.registry import problem
-from hofno.problems.shapes import die_inputs, foil_inputs
+from hofno.problems.shapes import die_inputs, die_targets, foil_inputs, foil_targets
+from hofno.solvers import euler_native
+from hofno.solvers.euler import Euler
+from hofno.solvers.euler_steady import Steady
 
 STREAMS = Airfoil(coarsen=5, mach=0.75, mach_range=0.1, incidence_range=3.0)
 FOIL = airfoil(torch.zeros(1, 8), 40)[0].numpy().T
@@ -101,13 +105,66 @@ class TestFoils:
         np.testing.assert_allclose(np.abs(nodes[1, near]), exact, rtol=0, atol=4e-5)
 
 
+class TestFlowsAroundThem:
+    made = Airfoil(coarsen=10, mach=0.5, mach_range=0.1, incidence_range=2.0, pressure=True)
+
+    def test_they_are_those_that_the_problem_generates(self) -> None:
+        """Mach number and pressure; with compiled code the same bits, else to the tolerance of a flow."""
+        flows = self.made.flows("train", 3, "cpu")
+        found = foil_targets(self.made, flows.design, *flows.streams.T, device="cpu")
+        exact = 0 if euler_native.STEPS.library() else 1e-4
+        np.testing.assert_allclose(found, flows.fields[:, [4, 3]], rtol=0, atol=exact)
+        assert found.dtype == np.float32
+
+    def test_a_symmetric_foil_of_coordinates(self) -> None:
+        x = 0.5 + 0.5 * np.cos(np.linspace(0, 2 * np.pi, 121))
+        y = 0.6 * (0.2969 * x**0.5 - 0.126 * x - 0.3516 * x**2 + 0.2843 * x**3 - 0.1036 * x**4)
+        y[61:] *= -1
+        level, raised = foil_targets(self.made, [np.stack((x, y), 1)] * 2, degrees=[0, 2])[:, 1]
+        np.testing.assert_allclose(level, level[::-1], atol=1e-4)
+        assert (raised[7:11, 0] < raised[15:11:-1, 0]).all()  # the pressure is lower above than below
+
+    def test_what_does_not_converge_is_named_and_not_a_number(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        solve, told = airfoil_flows.solve_steady, list[int]()
+
+        def second_fails(*given: Any, **options: Any) -> Steady:
+            found = solve(*given, **options)
+            converged, residual = found.converged.clone(), found.residual.clone()
+            converged[-1], residual[-1] = False, 0.3
+            return replace(found, converged=converged, residual=residual)
+
+        monkeypatch.setattr(airfoil_flows, "solve_steady", second_fails)
+        with pytest.warns(RuntimeWarning, match=r"1 of 2 flows did not .* in 150 steps and are NaN; .*: 1 \(3e-01\)"):
+            found = foil_targets(self.made, designs(2), progress=lambda stage, done, total: told.append(done))
+        assert np.isnan(found).all((1, 2, 3)).tolist() == [False, True]
+        assert np.isfinite(found[0]).all()
+        assert told == sorted(told)
+        assert told[-1] == 2
+
+    def test_memory_that_runs_out_makes_smaller_groups(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        solve, sizes = airfoil_flows.solve_steady, list[int]()
+
+        def greedy(flow: Euler, **options: Any) -> Steady:
+            sizes.append(len(flow.nodes))
+            if len(flow.nodes) > 1:
+                raise torch.OutOfMemoryError
+            return solve(flow, **options)
+
+        monkeypatch.setattr(airfoil_flows, "solve_steady", greedy)
+        wanted = foil_targets(self.made, designs(1), device="cpu")
+        found = foil_targets(self.made, designs(3), device="cpu")
+        np.testing.assert_allclose(found[:1], wanted, atol=1e-4)
+        assert sizes == [1, 3, 1, 1, 1]
+
+
 class TestDies:
     @pytest.mark.parametrize("aligned", [False, True])
     def test_dies_of_the_law_are_the_inputs_that_the_problem_generates(
         self, aligned: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Wherever heights are given, dies touch the block; generated ones do so at one of more points."""
-        monkeypatch.setattr(plasticity, "FRAMES", 2)
+        for part in (plasticity, press):
+            monkeypatch.setattr(part, "FRAMES", 2)
         volume, frames = (Plasticity(coarsen=10, refine=1, form=form, aligned=aligned) for form in ("volume", "frames"))
         wanted = volume.simulate_samples([("train", 2), ("test", 0)])[0].die
         heights = [volume.die_heights("train", 2) + 3, volume.die_heights("test", 0) - 2]
@@ -116,6 +173,33 @@ class TestDies:
         assert (whole.shape, whole.dtype) == ((2, 1, 11, 4, 20), np.float32)
         np.testing.assert_array_equal(by_time[::20, 0], whole[:, 0, ..., 0])
         np.testing.assert_allclose(by_time[20:, 1, 3, 2], np.linspace(0, 1, 20), rtol=1e-6)
+
+    @pytest.mark.parametrize("aligned", [False, True])
+    def test_blocks_are_those_that_the_problem_generates(self, aligned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+        """To what the die is moved by: generated ones touch at a point given, others at one of 2001."""
+        for part in (plasticity, press):
+            monkeypatch.setattr(part, "FRAMES", 4)
+        made = Plasticity(coarsen=10, refine=1, aligned=aligned)
+        wanted = made.simulate_samples([("train", 2), ("test", 0)])[0]
+        heights, told = np.stack([made.die_heights("train", 2), made.die_heights("test", 0)]), list[int]()
+        found = die_targets(made, heights + 2, KNOTS, progress=lambda stage, done, total: told.append(done))
+        np.testing.assert_allclose(found, wanted.grid().y, rtol=0, atol=2e-3)
+        assert np.abs(found[:, 2:, ..., -1]).max() > 0.3
+        assert told[-1] == 2
+        by_time = die_targets(Plasticity(coarsen=10, refine=1, form="frames"), heights, KNOTS)
+        assert by_time.shape == (8, 4, 11, 4)
+        np.testing.assert_array_equal(by_time[3], found[0, ..., 3])
+
+    def test_a_die_at_other_places(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A parabola in the middle, which is its own spline: no node of the top is inside, and left and right alike."""
+        for part in (plasticity, press):
+            monkeypatch.setattr(part, "FRAMES", 6)
+        made, places = Plasticity(coarsen=5, refine=1), np.linspace(0, 50, 5)
+        y = die_targets(made, 0.012 * (places - 25) ** 2)[0]
+        top_x, top_y = y[0, :, 0, -1] + 49.65, y[1, :, 0, -1] + 0.1
+        inside = top_y - (15 - 3 * 0.5 + 0.012 * (top_x - 25) ** 2)
+        assert inside.max() == pytest.approx(0, abs=1e-4)
+        np.testing.assert_allclose(y[3], y[3, ::-1], rtol=0, atol=1e-4)
 
     def test_heights_at_equal_distances(self) -> None:
         """A parabola is its own spline; it touches the block where it is lowest, and one die needs no axis."""
@@ -139,7 +223,10 @@ class TestDies:
             die_inputs(Plasticity(coarsen=5), heights, places)
 
 
-@pytest.mark.parametrize(("make", "name"), [(foil_inputs, "airfoil"), (die_inputs, "plasticity")])
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(foil_inputs, "airfoil"), (foil_targets, "airfoil"), (die_inputs, "plasticity"), (die_targets, "plasticity")],
+)
 def test_another_problem_is_refused(make: Callable[..., np.ndarray], name: str) -> None:
     with pytest.raises(SpecError, match=f"inputs of the problem {name}; got Darcy"):
         make(problem("darcy", {}), np.zeros((1, 8)))

@@ -133,8 +133,8 @@ def test_samples_do_not_depend_on_the_count_of_threads() -> None:
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            assert made._group(torch.device("cpu"), 1000) == 4 * threads
-            assert made._group(torch.device("cpu"), 3) == 3
+            assert made.tunnel.group(torch.device("cpu"), 1000) == 4 * threads
+            assert made.tunnel.group(torch.device("cpu"), 3) == 3
             found.append(made.flows("train", 7))
     finally:
         torch.set_num_threads(before)
@@ -185,7 +185,7 @@ def test_a_switch_forbids_them_and_long_work_says_so(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOFNO_KERNELS", "off")
     assert not native_runs_on(foils(1), 20)
     made = Airfoil(coarsen=10, tolerance=1e-2)
-    assert made._group(torch.device("cpu"), 1000) == 4
+    assert made.tunnel.group(torch.device("cpu"), 1000) == 4
     monkeypatch.setattr(euler_native, "MANY", 2 * 23 * 6)
     assert len(made.flows("train", 2).fields) == 2
     with pytest.warns(RuntimeWarning, match=r"^flows are solved in plain PyTorch.*: .* HOFNO_KERNELS=off"):

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
-from hofno.problems.airfoil_flows import Flows, coefficients_of
+from hofno.problems.airfoil_flows import Flows, WindTunnel, coefficients_of, device_for, part_done
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
 from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
@@ -33,9 +33,6 @@ from hofno.problems.outcomes import Outcome, force_on_wall, largest
 from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
 from hofno.solvers import euler_native
-from hofno.solvers.euler import Euler, free_stream, mach_number, primitive
-from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
-from hofno.solvers.memory import free_bytes, gibibytes
 
 CARD = """\
 # Airfoil
@@ -104,7 +101,6 @@ WORKED_EXAMPLE = (
 
 SPLITS = ("train", "valid", "test")
 
-_GROUP = {"cpu": 4, "cuda": 512}  # flows that are solved together
 _MOST_FAILURES = 0.1  # of the candidates; more are a fault of the parameters
 _SLOW = 0.3  # Mach number below which a flow is harder the slower it is, and above which the faster it is
 
@@ -151,9 +147,13 @@ class Airfoil(KeepsSamples):
         return WAKE_CELLS // self.coarsen, FOIL_CELLS // self.coarsen, NORMAL_CELLS // self.coarsen
 
     @property
+    def tunnel(self) -> WindTunnel:
+        """What solves its flows, and those around foils of one's own."""
+        return WindTunnel(self.cells, self.tolerance, self.max_steps)
+
+    @property
     def grid_geometry(self) -> Mesh:
-        wake, foil, normal = self.cells
-        return Mesh(shape=(2 * wake + foil + 1, normal + 1))
+        return Mesh(shape=self.tunnel.shape)
 
     @property
     def channels(self) -> tuple[int, int]:
@@ -230,7 +230,7 @@ class Airfoil(KeepsSamples):
             streams = flows.streams[:, self.conditions, None, None].astype(np.float32)
             given = np.broadcast_to(streams, (len(streams), len(self.conditions), *flows.nodes.shape[2:]))
             x = np.concatenate((given, flows.nodes), 1) if self.conditions else flows.nodes
-            splits[name] = Arrays(x, flows.fields[:, [4, 3] if self.pressure else [4]])
+            splits[name] = Arrays(x, self.targets_of(flows.fields))
             before += count
         progress("generate", total, total)
         return splits
@@ -254,7 +254,7 @@ class Airfoil(KeepsSamples):
         """
         if split not in SPLITS or count < 1:
             raise DataError(f"expected one of the splits {', '.join(SPLITS)} and count >= 1; got {split!r} and {count}")
-        chosen = torch.device(device) if device else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        chosen = device_for(device)
         kept = kept or KeptSamples()
         tried: dict[int, dict[str, np.ndarray]] = {}  # what came of each candidate
         done, group = 0, 0
@@ -266,15 +266,13 @@ class Airfoil(KeepsSamples):
             for places, found in kept.read(_candidates(split, start, stop)):
                 self._add(tried, [start + place for place in places], found)
             while (first := next((c for c in range(start, stop) if c not in tried), stop)) < stop:
-                group = group or self._group(chosen, stop - first)
+                group = group or self.tunnel.group(chosen, stop - first)
                 end = next(c for c in range(first + 1, stop + 1) if c == stop or c % group == 0 or c in tried)
-                advance = _part_done(self.tolerance, first % group, end - first, _converged(tried), count, progress)
+                advance = part_done(self.tolerance, first % group, end - first, _converged(tried), count, progress)
                 try:
                     found = self._solve(split, first, end, group, chosen, advance)
                 except torch.OutOfMemoryError:
-                    if group == 1:
-                        raise self._too_little(chosen, free_bytes(chosen) or 0) from None
-                    group //= 2
+                    group = self.tunnel.fewer(group, chosen)
                     continue
                 kept.write(_candidates(split, first, end), found)
                 self._add(tried, range(first, end), found)
@@ -309,43 +307,14 @@ class Airfoil(KeepsSamples):
         design[wanted] = self.designs(split, start, stop)
         streams = torch.tensor([[self.mach, 0.0]], dtype=torch.float64).repeat(group, 1)
         streams[wanted] = self.streams(split, start, stop)
-        far = torch.stack([free_stream(mach, angle) for mach, angle in streams.tolist()])
-        flow = Euler(c_grid(design, *self.cells).to(device), far[..., None, None], self.cells[0])
         waited = torch.zeros(group, dtype=torch.bool)
         waited[wanted] = True
-        found = solve_steady(flow, tolerance=self.tolerance, max_steps=self.max_steps, wanted=waited, watch=watch)
-        q = primitive(found.state)
-        everything = {
-            "design": design,
-            "streams": streams,
-            "nodes": flow.nodes.float(),
-            "fields": torch.cat((q, mach_number(q)[:, None]), 1).float(),
-            "coefficients": coefficients_of(flow.force(found.state).cpu(), streams[:, 0], streams[:, 1]),
-            "residual": found.residual,
-            "steps": found.steps,
-            "converged": found.converged,
-        }
-        return {name: part[wanted].cpu().numpy() for name, part in everything.items()}
+        everything = self.tunnel.solve(c_grid(design, *self.cells), streams, device, watch, waited) | {"design": design}
+        return {name: part[wanted].numpy() for name, part in everything.items()}
 
-    def _group(self, device: torch.device, count: int) -> int:
-        """How many flows are solved together, fewer where memory is short; `count` are lacking."""
-        group, each, free = _GROUP.get(device.type, 4), bytes_per_flow(*self.grid_geometry.shape), free_bytes(device)
-        if device.type == "cpu" and euler_native.STEPS.library():  # where the others do not change a flow
-            group = min(euler_native.FLOWS_PER_THREAD * torch.get_num_threads(), count)
-        if free is None:
-            return group
-        if each > free:
-            raise self._too_little(device, free)
-        while group > 1 and group * each > 0.8 * free:
-            group //= 2
-        return group
-
-    def _too_little(self, device: torch.device, free: int) -> SolverError:
-        needed = gibibytes(bytes_per_flow(*self.grid_geometry.shape))
-        return SolverError(
-            f"one flow needs {needed} on {device} and {gibibytes(free)} are free; free some memory, raise coarsen or "
-            "choose another device"
-        )
+    def targets_of(self, fields: np.ndarray) -> np.ndarray:
+        """The target fields of a sample out of rho, u, v, p, Mach. (n, 5, I, J) -> (n, 1 or 2, I, J)"""
+        return fields[:, [4, 3] if self.pressure else [4]]
 
 
 def _candidates(split: str, start: int, stop: int) -> list[Sample]:
@@ -354,21 +323,3 @@ def _candidates(split: str, start: int, stop: int) -> list[Sample]:
 
 def _converged(tried: dict[int, dict[str, np.ndarray]]) -> int:
     return sum(bool(found["converged"]) for found in tried.values())
-
-
-def _part_done(
-    tolerance: float, first: int, count: int, done: int, total: int, progress: Progress
-) -> Callable[[int, Tensor], None]:
-    """Tell, after each Newton step, the flows of a group that are done and parts of those that are on their way.
-
-    A flow with the relative residual r has come log r / log tolerance of its way; what was told is not taken back.
-    """
-    told = done
-
-    def watch(step: int, relative: Tensor) -> None:
-        nonlocal told
-        way = (relative[first : first + count].log() / math.log(tolerance)).nan_to_num(0.0).clamp(0.0, 1.0)
-        told = max(told, done + min(int(way.sum()), count - 1))  # the last is told when all have been looked at
-        progress("generate", told, total)
-
-    return watch

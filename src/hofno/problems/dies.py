@@ -33,15 +33,15 @@ def draw_die(rng: np.random.Generator) -> np.ndarray:
             return heights - lowest
 
 
-def tip_curvature(heights: np.ndarray) -> float:
-    """Of a die (9,) at the inner place where it is lowest, 1/mm."""
-    places, height, slope = _profile(heights)
+def tip_curvature(heights: np.ndarray, points: np.ndarray = KNOTS) -> float:
+    """Of a die with these heights (p,) at the inner place where it is lowest, 1/mm."""
+    places, height, slope = _profile(heights, points)
     lowest = 1 + int(height[1:-1].argmin())
     return float((slope[lowest + 1] - slope[lowest - 1]) / (places[lowest + 1] - places[lowest - 1]))
 
 
-def _profile(heights: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+def _profile(heights: np.ndarray, points: np.ndarray = KNOTS) -> tuple[Tensor, Tensor, Tensor]:
     """Places along a die, its heights and slopes there."""
     places = torch.linspace(0, WIDTH, 2001, dtype=torch.float64)
-    height, slope = Die(KNOTS, heights[:, None], SPEED).height(places[:, None])
+    height, slope = Die(points, heights[:, None], SPEED).height(places[:, None])
     return places, height[:, 0], slope[:, 0]

@@ -1,4 +1,4 @@
-"""Foils and dies of one's own as inputs of a trained operator.
+"""Foils and dies of one's own: inputs of a trained operator, and what the problem's solver finds in its place.
 
 A problem draws its shapes at random; here they are given. The problem is that of the operator's data,
 `problem("airfoil", {...})` with the same parameters: its mesh, its form and what its streams are.
@@ -6,6 +6,9 @@ A problem draws its shapes at random; here they are given. The problem is that o
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,11 +18,13 @@ from torch import Tensor
 
 from hofno.errors import DataError, SpecError
 from hofno.problems.airfoil import Airfoil
+from hofno.problems.airfoil_flows import device_for
 from hofno.problems.airfoil_mesh import airfoil, grid_around, through
-from hofno.problems.base import Problem
+from hofno.problems.base import Problem, Progress
 from hofno.problems.dies import SPEED
 from hofno.problems.plasticity import Plasticity
-from hofno.problems.pressed import HEIGHT, ORIGIN, WIDTH, inputs_of
+from hofno.problems.pressed import WIDTH, inputs_of
+from hofno.show import choose_show, progress_on, showing
 from hofno.solvers.die import Die
 
 _DESIGN, _LEAST_POINTS, _LARGEST_GAP, _OFF = 8, 12, 0.02, 0.01
@@ -41,24 +46,70 @@ def foil_inputs(
         mach: Mach number far away, of all foils or one for each; that of the problem if left out.
         degrees: angle of attack, likewise; 0 if left out.
     """
+    problem, nodes, streams = _flown(made, foils, mach, degrees)
+    wide = np.broadcast_to(streams[..., None, None], (*streams.shape, *nodes.shape[2:]))[:, list(problem.conditions)]
+    return np.concatenate((wide, nodes.float().numpy()), 1, dtype=np.float32)
+
+
+def foil_targets(
+    made: Problem,
+    foils: Any,
+    mach: ArrayLike | None = None,
+    degrees: ArrayLike | None = None,
+    device: str | None = None,
+    progress: bool | Progress = False,
+) -> np.ndarray:
+    """The flows that the problem's solver finds around foils, as `predict` of `foil_inputs` gives them. (n, c, I, J)
+
+    A flow that does not converge is NaN, and a warning names it.
+
+    Args:
+        made, foils, mach, degrees: as of `foil_inputs`.
+        device: where to solve; left out, on the GPU if there is one.
+        progress: show a bar; or called as progress(stage, done, total), in flows.
+    """
+    problem, nodes, streams = _flown(made, foils, mach, degrees)
+    with _told(progress) as tell:
+        found = problem.tunnel.around(nodes, torch.from_numpy(streams), device, tell)
+    if len(failed := np.flatnonzero(~found["converged"])):
+        reached = ", ".join(f"{number} ({found['residual'][number]:.0e})" for number in failed[:10])
+        warnings.warn(
+            f"{len(failed)} of {len(nodes)} flows did not converge to {problem.tolerance:g} in {problem.max_steps} "
+            f"steps and are NaN; their numbers, with the residual reached: {reached}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    targets = problem.targets_of(found["fields"])
+    targets[failed] = np.nan
+    return targets
+
+
+def _flown(
+    made: Problem, foils: Any, mach: ArrayLike | None, degrees: ArrayLike | None
+) -> tuple[Airfoil, Tensor, np.ndarray]:
+    """The problem, the meshes (n, 2, I, J) and the streams (n, 2) of foils, in float64."""
     if not isinstance(made, Airfoil):
         raise SpecError(f"foils are inputs of the problem airfoil; got {type(made).__name__}; give that problem")
     wake, cells, normal = made.cells
     surfaces = _surfaces(foils, cells)
-    given = []
     named = {"mach": (mach, made.mach, "mach_range"), "degrees": (degrees, 0.0, "incidence_range")}
+    streams = np.empty((len(surfaces), len(named)))
     for which, (name, (value, usual, wider)) in enumerate(named.items()):
-        values = _one_for_each(name, usual if value is None else value, len(surfaces))
-        if which in made.conditions:
-            given.append(values)
-        elif (values != usual).any():
+        streams[:, which] = values = _one_for_each(name, usual if value is None else value, len(surfaces))
+        if which not in made.conditions and (values != usual).any():
             raise SpecError(
                 f"{name} is no input of this problem, whose flows all have {usual:g}; got "
                 f"{values[values != usual][0]:g}; leave it out, or train on data with a {wider} above 0"
             )
-    nodes = grid_around(surfaces, wake, normal).float().numpy()
-    streams = [np.broadcast_to(one[:, None, None, None], (len(one), 1, *nodes.shape[2:])) for one in given]
-    return np.concatenate((*streams, nodes), 1, dtype=np.float32)
+    return made, grid_around(surfaces, wake, normal), streams
+
+
+@contextmanager
+def _told(progress: bool | Progress) -> Iterator[Progress]:
+    """Who is told how far the work is."""
+    show = choose_show(progress is True)
+    with showing(show):
+        yield progress if callable(progress) else progress_on(show)
 
 
 def _surfaces(foils: Any, cells: int) -> Tensor:
@@ -116,6 +167,32 @@ def die_inputs(made: Problem, heights: ArrayLike, places: ArrayLike | None = Non
         places: where they are, (p,) in mm from 0 to 50, increasing; equally spaced if left out. Those of the problem's
             own dies are `hofno.problems.dies.KNOTS`.
     """
+    problem, heights, along = _touching(made, heights, places)
+    profiles = problem.profiles(heights, along)
+    return inputs_of(profiles, problem.form, problem.nodes[1])
+
+
+def die_targets(
+    made: Problem,
+    heights: ArrayLike,
+    places: ArrayLike | None = None,
+    device: str | None = None,
+    progress: bool | Progress = False,
+) -> np.ndarray:
+    """The blocks that the problem's solver finds under dies, as `predict` of `die_inputs` gives them.
+
+    Args:
+        made, heights, places: as of `die_inputs`.
+        device, progress: as of `foil_targets`, counted in blocks.
+    """
+    problem, heights, along = _touching(made, heights, places)
+    with _told(progress) as tell:
+        pressed, _ = problem.simulate_dies(heights, along, device_for(device), tell)
+    return pressed.arrays(problem.form).y
+
+
+def _touching(made: Problem, heights: ArrayLike, places: ArrayLike | None) -> tuple[Plasticity, np.ndarray, np.ndarray]:
+    """The problem, heights (p, n) above the block of dies that touch it, and where they are, (p,)."""
     if not isinstance(made, Plasticity):
         raise SpecError(f"dies are inputs of the problem plasticity; got {type(made).__name__}; give that problem")
     wanted = np.atleast_2d(_finite("heights", np.asarray(heights, dtype=float)))
@@ -129,10 +206,8 @@ def die_inputs(made: Problem, heights: ArrayLike, places: ArrayLike | None = Non
             + (f", {along[0]:g} to {along[-1]:g}" if along.size else "")
             + "; give one for each height, the ends of the block among them"
         )
-    die, (columns, rows) = Die(along, wanted.T, SPEED), made.nodes
-    profile, everywhere = (die.profiles(np.linspace(0, WIDTH, points)) for points in (columns, 2001))
-    profile += HEIGHT + ORIGIN[1] - everywhere.min(1, keepdims=True)
-    return inputs_of(profile[:, ::-1] if made.aligned else profile, made.form, rows)
+    everywhere = Die(along, wanted.T, SPEED).profiles(np.linspace(0, WIDTH, 2001))
+    return made, wanted.T - everywhere.min(1), along
 
 
 def _finite(name: str, values: np.ndarray) -> np.ndarray:
