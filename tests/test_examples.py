@@ -89,6 +89,18 @@ def test_few_samples() -> None:
     assert further < 0.95 * anew
 
 
+def test_own_foils() -> None:
+    """What the search finds is as good as the network said, which is what the example is for."""
+    found = example("own_foils").main(samples=100, epochs=10, asked=300, most=0.9)
+    lift, mach = (
+        (found[f"{name}, predicted"], found[f"{name}, solved"]) for name in ("lift coefficient", "largest Mach number")
+    )
+    assert lift[0] == pytest.approx(lift[1], abs=0.1)
+    assert 0.15 < lift[1]
+    assert mach[0] == pytest.approx(mach[1], abs=0.05)
+    assert mach[1] < 0.93
+
+
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.py")), ids=lambda file: file.stem)
 def test_every_example_is_tried_and_says_how_to_run_it(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
