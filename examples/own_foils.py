@@ -1,8 +1,8 @@
 """A family of foils of one's own: a network learns their flows, a search asks it, and the solver has the last word.
 
-NACA sections of random camber and thickness in streams of many Mach numbers and angles, on a mesh of every fifth node of
-the published one. The network then looks for the section with the most lift at Mach 0.65 whose flow stays below a given
-Mach number everywhere, among thousands; what it finds is solved. Takes half a minute on a CPU.
+NACA sections of random camber and thickness in streams of many Mach numbers and angles, on a mesh of every fifth node
+of the published one. The network then looks for the section with the most lift at Mach 0.65 whose flow stays below a
+given Mach number everywhere, among thousands; what it finds is solved. Takes half a minute on a CPU.
 
     python examples/own_foils.py
 """
@@ -35,7 +35,8 @@ def draw(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def main(samples: int = 300, epochs: int = 40, asked: int = 2000, most: float = 0.8) -> dict[str, float]:
-    made = problem("airfoil", {"coarsen": 5, "mach": 0.65, "mach_range": 0.05, "incidence_range": 3.0, "pressure": True})
+    law = {"coarsen": 5, "mach": 0.65, "mach_range": 0.05, "incidence_range": 3.0, "pressure": True}
+    made = problem("airfoil", law)
     sections, streams = draw(samples, seed=0)
     foils = [section(*one) for one in sections]
     x = foil_inputs(made, foils, *streams.T)
@@ -47,7 +48,7 @@ def main(samples: int = 300, epochs: int = 40, asked: int = 2000, most: float = 
     run = hofno.fit(net, data, epochs=epochs, **settings)
     known = outcomes_of(run, data, made.outcomes)
     for name, found in known.items():
-        print(f"{name}: test error {found.errors.mean():.4f} on average, deviation of the truth {found.truth.std():.3f}")
+        print(f"{name}: mean test error {found.errors.mean():.4f}, deviation of the truth {found.truth.std():.3f}")
 
     sections, streams = draw(asked, seed=1)
     streams[:, 0] = 0.65

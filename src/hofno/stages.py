@@ -28,7 +28,7 @@ from hofno import fits, storage
 from hofno import spec as specs
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device
-from hofno.data.stamps import changed_files
+from hofno.data.stamps import changed_sources
 from hofno.data.store import data_folder, generate, generate_again, store_folder
 from hofno.errors import CheckpointError, HofnoError, SpecError
 from hofno.evaluation.earlier import with_earlier
@@ -211,7 +211,7 @@ def evaluate_run(
 ) -> tuple[dict[str, Any], Scores]:
     """Score a finished run on its test split and write `evaluation.json`, unless its files are others by now."""
     surrogate = surrogate or load(path, spec.device)
-    is_changed = warn_of_changed_files(surrogate, data.stamp)
+    is_changed = warn_of_changed_sources(surrogate, data.stamp)
     found = measure(spec, data, surrogate)
     history = storage.read_history(path)
     record = {
@@ -249,9 +249,9 @@ def measure(spec: Spec, data: Dataset, surrogate: Surrogate) -> Measured:
     return measure_test(surrogate, data, vorticity=made.vorticity, outcomes=made.outcomes)
 
 
-def warn_of_changed_files(surrogate: Surrogate, now: dict[str, Any]) -> bool:
+def warn_of_changed_sources(surrogate: Surrogate, now: dict[str, Any]) -> bool:
     """Whether a file that a run was trained on is another one by the stamp of its data now; a warning says which."""
-    changed = changed_files(surrogate.stamp.get("data"), now)
+    changed = changed_sources(surrogate.stamp.get("data"), now)
     if changed:
         warnings.warn(
             f"{', '.join(changed)} changed since the run was trained: its test samples may be others, and some of them "

@@ -24,7 +24,7 @@ from hofno import spec as specs
 from hofno.data.dataset import Dataset
 from hofno.data.device import find_device, gpus_to_share
 from hofno.data.files import stamps_of
-from hofno.data.stamps import changed_files
+from hofno.data.stamps import changed_sources
 from hofno.data.store import generate, store_folder
 from hofno.errors import DataError, DivergedError, HofnoError, SpecError
 from hofno.problems.base import ignore_progress
@@ -332,7 +332,7 @@ def refuse_changed_files(out: Path, spec: Spec) -> None:
         run = read_spec(file.parent)
         sources = str(sorted(problem(run.data.problem, run.data.parameters).sources.items()))
         before = storage.read_json(file).get("stamp", {}).get("data")
-        if changed := changed_files(before, stamps.get(sources)):
+        if changed := changed_sources(before, stamps.get(sources)):
             raise DataError(
                 f"{', '.join(changed)} changed since {file.parent} was trained, and runs on other data make no study; "
                 "put the files back, or choose another --out"

@@ -20,7 +20,7 @@ from hofno import spec as specs
 from hofno import storage
 from hofno.data.dataset import Split
 from hofno.data.names import quantities_of
-from hofno.data.stamps import changed_files
+from hofno.data.stamps import changed_sources
 from hofno.errors import SpecError
 from hofno.evaluation.rollout import BOUND
 from hofno.evaluation.score import LEAST_KNOWN
@@ -176,7 +176,7 @@ def _runs(page: Page, out: Path, spec: Spec) -> bool:
     if len(folders) < len(few):
         page.text(f"The sample is of the data of {own}; models whose data have other samples are left out.")
     data = make_data(first)
-    _warn_of_changed_files(data.stamp, list(folders.values()))
+    _warn_of_changed_sources(data.stamp, list(folders.values()))
     made = problem(first.data.problem, first.data.parameters)
     scene = scene_of(made, quantities_of(first))
     errors = evaluations[own]["per_sample"]["rel_l2"][: len(data.test) // made.together]
@@ -217,10 +217,10 @@ def _where_points_are(shown: Split) -> Split:
     return Split(x, y, coords)
 
 
-def _warn_of_changed_files(now: dict[str, Any], folders: list[Path]) -> None:
+def _warn_of_changed_sources(now: dict[str, Any], folders: list[Path]) -> None:
     """Say so where the sample that is shown is not from the files that runs were trained on."""
     stamps = [storage.read_json(folder / "model.json").get("stamp", {}).get("data") for folder in folders]
-    if names := dict.fromkeys(name for stamp in stamps for name in changed_files(stamp, now)):
+    if names := dict.fromkeys(name for stamp in stamps for name in changed_sources(stamp, now)):
         warnings.warn(
             f"{', '.join(names)} changed since the runs were trained: the sample in the report is of the changed file, "
             "the numbers are not",

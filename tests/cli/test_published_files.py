@@ -16,7 +16,7 @@ import hofno as library
 from hofno.data.files import look
 from hofno.data.heads import published_files, shapes_in
 from hofno.data.read import READERS, options_of
-from hofno.data.stamps import BLOCKS, END, changed_files, stamp_of
+from hofno.data.stamps import BLOCKS, END, changed_sources, stamp_of
 from hofno.errors import DataError, HofnoError, SpecError
 from hofno.problems import airfoil_files, elasticity, pipe, pressed, problem
 from hofno.problems.base import Published
@@ -82,11 +82,11 @@ def test_stamps_know_changes_anywhere_in_a_small_file(tmp_path: Path) -> None:
         changed = bytearray(whole)
         changed[place : place + 2**17] = bytes(len(changed[place : place + 2**17]))
         file.write_bytes(changed)
-        assert changed_files(before, {"files": {"x": stamp_of(file)}}) == ["some.npy"], place
+        assert changed_sources(before, {"files": {"x": stamp_of(file)}}) == ["some.npy"], place
     file.write_bytes(whole)
-    assert changed_files(before, {"files": {"x": stamp_of(file)}}) == []
+    assert changed_sources(before, {"files": {"x": stamp_of(file)}}) == []
     earlier = {key: value for key, value in stamp_of(file).items() if key != "sha256_of_blocks"}
-    assert changed_files({"files": {"x": earlier}}, before) == []
+    assert changed_sources({"files": {"x": earlier}}, before) == []
 
 
 def test_a_study_refuses_files_that_changed(flow: Path, hofno: Hofno, refused: Refused) -> None:

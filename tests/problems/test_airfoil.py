@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from hofno.problems.airfoil_files import PUBLISHED_SPLITS, published_splits, rea
 from hofno.problems.airfoil_flows import coefficients_of
 from hofno.problems.airfoil_mesh import airfoil, c_grid, thickness
 from hofno.problems.base import ignore_progress
+from hofno.problems.kept_samples import KeptSamples
+from hofno.solvers import euler_native
 from hofno.solvers.euler import Euler, free_stream
 from hofno.solvers.euler_steady import Steady, solve_steady
 
@@ -32,6 +35,8 @@ def small(**changes: Any) -> Airfoil:
 def pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Groups of two flows."""
     monkeypatch.setitem(module._GROUP, "cpu", 2)
+    monkeypatch.setattr(euler_native, "FLOWS_PER_THREAD", 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
 
 
 class TestMesh:
@@ -247,6 +252,28 @@ class TestFlows:
         monkeypatch.setattr(module, "solve_steady", greedy)
         assert len(small().flows("train", 2).fields) == 2
         assert sizes == [2, 1, 1]
+
+    def test_what_is_kept_is_not_solved_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Two of four flows are there, each alone in a group that has been larger since."""
+        made = small()
+
+        def solved(group: int) -> np.ndarray:
+            monkeypatch.setitem(module._GROUP, "cpu", group)
+            monkeypatch.setattr(euler_native, "FLOWS_PER_THREAD", group)
+            return made.flows("train", 4, "cpu", kept=KeptSamples(tmp_path, made.solution())).fields
+
+        whole, solve, waited = solved(1), module.solve_steady, list[int]()
+        parts = sorted(tmp_path.glob("part-*"))
+        for part in (parts[0], parts[2]):
+            shutil.rmtree(part)
+
+        def counted(flow: Euler, *, wanted: torch.Tensor, **options: Any) -> Steady:
+            waited.append(int(wanted.sum()))
+            return solve(flow, wanted=wanted, **options)
+
+        monkeypatch.setattr(module, "solve_steady", counted)
+        np.testing.assert_allclose(solved(4), whole, rtol=0, atol=1e-4)
+        assert waited == [1, 1]
 
     def test_bad_arguments(self) -> None:
         with pytest.raises(DataError, match="splits train, valid, test"):

@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hofno.data.stamps import changed_sources
 from hofno.data.store import data_folder, generate
 from hofno.problems import PROBLEMS, problem
 from hofno.problems.flows import Simulated
 from hofno.problems.kept_samples import KeepsSamples
+from hofno.train.same_data import are_same
 
 SMALL: dict[str, dict[str, Any]] = {
     "airfoil": {"coarsen": 5},
@@ -48,12 +50,12 @@ def test_numbers_change_with_the_revision_alone(name: str) -> None:
     parts = data.train.coords if data.train.coords is not None else data.train.x, data.train.y
     found = [number for part in parts for number in told(part[:].numpy())]
     made = problem(name, SMALL[name])
-    revision = made.flow.revision if isinstance(made, Simulated) else made.revision
-    recorded, numbers = RECORDED[name]
+    revision, (recorded, numbers) = made.solver_revision, RECORDED[name]
     assert revision == recorded, f"revision {revision} of {name} gives {found}; record them here"
     sizes = np.repeat(numbers[::2], 2)
     assert (np.abs(np.subtract(found, numbers)) < 2e-5 * sizes).all(), (
-        f"{name} gives {found}; it gave {numbers}. If that is meant, raise its `revision` and record them here"
+        f"{name} gives {found}; it gave {numbers}. If that is meant, raise the `revision` of the problem, or of its "
+        "flow, and record them here"
     )
 
 
@@ -67,9 +69,33 @@ def problem_is_generated(name: str) -> bool:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_data_of_another_revision_are_other_data(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, made = data_folder(name, SMALL[name], tmp_path), problem(name, SMALL[name])
-    samples = made.solution() if isinstance(made, KeepsSamples) else None
+    """In the store, among kept samples and parts of trajectories, and by their stamps; a first one adds nothing."""
+    made = problem(name, SMALL[name])
+
+    def known_by() -> list[Any]:
+        found = [data_folder(name, SMALL[name], tmp_path).name, made.identity()]
+        found += [made.solution()] if isinstance(made, KeepsSamples) else []
+        found += [made.flow.identity()] if isinstance(made, Simulated) else []
+        if name in ("poisson", "navier_stokes"):
+            found.append(generate(name, device="cpu", **SMALL[name], train=2, valid=1, test=1).stamp)
+        return found
+
+    before = known_by()
+    assert "revision" not in str(before)
     monkeypatch.setattr(type(made.flow) if isinstance(made, Simulated) else type(made), "revision", 99)
-    assert data_folder(name, SMALL[name], tmp_path) != before
-    if isinstance(made, KeepsSamples):
-        assert made.solution() != samples
+    assert not any(one == other for one, other in zip(before, known_by(), strict=True))
+
+
+def test_problems_in_time_have_the_revision_of_their_flow() -> None:
+    """One of their own would change nothing."""
+    simulated = [made for name in SMALL if isinstance(made := problem(name, SMALL[name]), Simulated)]
+    assert len(simulated) == 2
+    assert {type(made).revision for made in simulated} == {1}, "raise the revision of the flow instead"
+
+
+def test_an_operator_knows_of_another_revision() -> None:
+    old: dict[str, Any] = {"problem": "darcy", "parameters": {"seed": 0}}
+    assert changed_sources(old, old) == changed_sources(old | {"revision": 2}, old | {"revision": 2}) == []
+    assert changed_sources(old, old | {"revision": 2}) == ["the solver of darcy"]
+    assert changed_sources(old, {"problem": "pipe", "revision": 2}) == []
+    assert not are_same({"data": old}, {"data": old | {"revision": 2}})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import tempfile
 import threading
 import warnings
 from pathlib import Path
@@ -60,6 +62,35 @@ def test_a_compiler_that_fails_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.setenv("CC", str(tmp_path / "missing"))
     with pytest.raises(NoCompilerError, match="missing does not compile"):
         compiled("plasticity_steps.c")
+
+
+def test_what_else_goes_wrong_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A command that is none, one that says what is no text, and no folder to compile in; plain work goes on."""
+    monkeypatch.setenv("CC", "gcc 'x")
+    given = Native("plasticity_steps.c", right)
+    assert given.library() is None
+    assert given.why_not() == "CC=gcc 'x is no command: No closing quotation; mend or unset it"
+    strange = tmp_path / "strange"
+    strange.write_text("#!/bin/sh\nprintf 'error: \\377\\376' >&2\nexit 1\n")
+    strange.chmod(0o755)
+    monkeypatch.setenv("CC", str(strange))
+    assert "does not compile plasticity_steps.c: error: " in Native("plasticity_steps.c", right).why_not()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    assert "there is no folder for compiled code" in Native("plasticity_steps.c", right).why_not()
+
+
+def test_a_folder_that_code_may_not_run_from_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As on a disk that is mounted without that right."""
+    idle = tmp_path / "idle"
+    idle.write_text("#!/bin/sh\nexit 0\n")
+    idle.chmod(0o755)
+    monkeypatch.setenv("CC", str(idle))
+    monkeypatch.setattr(ctypes, "CDLL", mounted_without)
+    assert re.search("operation not permitted; name one .* TMPDIR", Native("plasticity_steps.c", right).why_not())
+
+
+def mounted_without(path: str) -> None:
+    raise OSError(f"{path}: operation not permitted")
 
 
 @compiles

@@ -52,7 +52,7 @@ def evaluate_resolutions(run: Path, resolutions: list[int], changes: dict[str, A
     own = all(member.run_hash == spec.run_hash for member, spec in zip(members, read, strict=True))
     for member, operator in zip(members, operators, strict=True) if own else ():
         files = stamps_of(problem(member.data.problem, member.data.parameters))
-        own = not stages.warn_of_changed_files(operator, {"files": files}) and own
+        own = not stages.warn_of_changed_sources(operator, {"files": files}) and own
     records: list[dict[str, Any]] = []
     for folder, member, operator in zip(folders, members, operators, strict=True):
         records.append(stages.evaluate_resolutions(member, operator, resolutions, progress_on(choose_show(True))))

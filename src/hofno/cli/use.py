@@ -56,7 +56,7 @@ def evaluate(
     from hofno.cli.expect import beside_the_bound, names_of_errors, outcome_rows, what_was_kept
     from hofno.cli.other_data import refuse_known_samples, refuse_samples_of_start, refuse_unseen_motions
     from hofno.data.names import quantities_of
-    from hofno.data.stamps import changed_files
+    from hofno.data.stamps import changed_sources
     from hofno.evaluation.score import LEAST_KNOWN
     from hofno.saved import load
     from hofno.show import choose_show, progress_on
@@ -88,7 +88,7 @@ def evaluate(
         record, scores = stages.evaluate_run(changed, data, run, surrogate)
         means, bound, note = record["metrics"], record.get("bound"), f"written to {run / 'evaluation.json'}"
         outcomes = record.get("outcomes", {})
-        if changed_files(surrogate.stamp.get("data"), data.stamp):
+        if changed_sources(surrogate.stamp.get("data"), data.stamp):
             note = "other files than the run was trained on: nothing is written"
     else:
         found = stages.measure(changed, data, surrogate)

@@ -34,11 +34,14 @@ def stamp_of(file: str | Path) -> dict[str, object]:
     return {"name": Path(file).name, "bytes": size, **hashes, PLACE: place}
 
 
-def changed_files(before: object, now: object) -> list[str]:
-    """Names of the files that are not what they were, by two stamps of data."""
-    were, are = (stamp.get("files") if isinstance(stamp, dict) else None for stamp in (before, now))
-    if not isinstance(were, dict) or not isinstance(are, dict):
+def changed_sources(before: object, now: object) -> list[str]:
+    """Names of the files that are not what they were, by two stamps of data, or the solver if its numbers are not."""
+    if not isinstance(before, dict) or not isinstance(now, dict):
         return []
+    were, are = before.get("files"), now.get("files")
+    if not isinstance(were, dict) or not isinstance(are, dict):
+        is_other = before.get("problem") == now.get("problem") and before.get("revision", 1) != now.get("revision", 1)
+        return [f"the solver of {now['problem']}"] if is_other and were is are is None else []
     return [str(were[part].get("name", part)) for part in were if part in are and _differs(were[part], are[part])]
 
 

@@ -28,7 +28,7 @@ from hofno.data.npy import npy_bytes, npy_on_disk, read_npy
 from hofno.data.ondisk import fits
 from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.geometry import Points
-from hofno.problems.base import Arrays, Problem, Progress, ignore_progress
+from hofno.problems.base import Arrays, Problem, Progress, ignore_progress, of_revision
 from hofno.problems.kept_samples import KeepsSamples
 from hofno.problems.registry import problem as make_problem
 from hofno.show import choose_show, progress_on, showing
@@ -91,7 +91,7 @@ def _made(
     if made.rollout is not None:
         folder = None if store is None else data_folder(problem, parameters, store)
         simulated = made.simulate(progress, folder, str(find_device(device)), again)
-        stamp = {"problem": problem, "parameters": made.parameters()}
+        stamp = {"problem": problem, "parameters": made.parameters()} | of_revision(made.solver_revision)
         return trajectory_dataset(
             simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card, made.symmetry
         )
@@ -102,7 +102,7 @@ def _made(
         "parameters": made.parameters(),
         "versions": versions(),
         "threads": torch.get_num_threads(),
-    }
+    } | of_revision(made.solver_revision)
     if store is None:
         return _dataset(made, made.generate_on(where, progress), stamp)
     folder = data_folder(problem, parameters, store)

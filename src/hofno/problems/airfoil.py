@@ -8,8 +8,9 @@ The Mach number and the angle of attack may differ between samples, and are inpu
 `incidence_range`).
 
 Every candidate has a random stream of its own. A split is its first candidates that converge, in order: more samples
-extend it. Libraries may round a flow differently in another batch, so flows are always solved in the same groups,
-candidate c at place c % g of group c // g, with undeformed foils at the places of candidates that are not wanted.
+extend it. Libraries may round a flow differently in another batch, so flows are solved in the same groups, candidate c
+at place c % g of group c // g, with undeformed foils at the places of candidates that are not wanted. Compiled code on
+a CPU gives a flow the same bits in any group, and g is what suits the threads.
 """
 
 from __future__ import annotations

@@ -190,7 +190,12 @@ class Problem(Checked):
 
     def identity(self) -> dict[str, Any]:
         """What makes the numbers of one sample, by which stored data are found."""
-        return self.parameters() | of_revision(self.revision)
+        return self.parameters() | of_revision(self.solver_revision)
+
+    @property
+    def solver_revision(self) -> int:
+        """The revision of what makes its numbers."""
+        return self.revision
 
     def is_kept(self, folder: Path) -> bool:
         """Whether all data are in their folder of the store, so that nothing is left to make."""

@@ -258,7 +258,11 @@ class Simulated(InTime):
         return 4 * self.flow.samples * self.frames * math.prod(self.flow.frame_shape)
 
     def identity(self) -> dict[str, Any]:
-        return self.flow.model_dump(exclude={"samples"}) | of_revision(self.flow.revision)
+        return self.flow.model_dump(exclude={"samples"}) | of_revision(self.solver_revision)
+
+    @property
+    def solver_revision(self) -> int:
+        return self.flow.revision
 
     def is_kept(self, folder: Path) -> bool:
         return is_complete(folder, self.flow.samples)

@@ -164,7 +164,7 @@ class KeepsSamples(Published):
     def solution(self) -> dict[str, Any]:
         """What makes one solved sample: the solver, and all parameters but counts and those that arrange."""
         others = {"train", "valid", "test", "files", *self.arranging}
-        return {"problem": self.name, **self.model_dump(exclude=others)} | of_revision(self.revision)
+        return {"problem": self.name, **self.model_dump(exclude=others)} | of_revision(self.solver_revision)
 
     def generate(
         self, progress: Progress, device: str | torch.device = "", kept: KeptSamples | None = None

@@ -13,6 +13,9 @@
 /* Numbers of a vector with zeros at its end, so that they are a multiple of LANES. */
 static whole padded(whole n) { return (4 * n + LANES - 1) / LANES * LANES; }
 
+/* The most vectors of GMRES that there is room for. */
+whole most_vectors(void) { return MOST; }
+
 /* Doubles that a step needs. */
 whole room_needed(whole i, whole j, whole count) {
     const whole n = i * j, most = i > j ? i : j, floats = padded(n) * (count + 1) + 7 * 16 * n + 32 * j + 16 * i;

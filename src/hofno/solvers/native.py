@@ -18,6 +18,8 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from hofno.triton_use import kernels_are_wanted
 
 COMPILERS = "cc", "gcc", "clang"
@@ -58,8 +60,9 @@ class Native:
             if self._found == "":
                 try:
                     found = compiled(self.source)
-                    wrong = "its compiled code gives other numbers than PyTorch"
-                    self._found = found if self._is_right(found) else wrong
+                    with torch.device("cpu"):  # whatever device the user has made the usual one
+                        is_right = self._is_right(found)
+                    self._found = found if is_right else "its compiled code gives other numbers than PyTorch"
                 except NoCompilerError as error:
                     self._found = str(error)
             return self._found if isinstance(self._found, str) else ""
@@ -77,19 +80,32 @@ class Native:
 def compiled(source: str) -> ctypes.CDLL:
     """The functions of a source in this folder. Calls of them let other threads run meanwhile."""
     there = [found for found in map(shutil.which, COMPILERS) if found]
-    compiler = shlex.split(os.environ.get("CC", "")) or there[:1]
+    try:
+        compiler = shlex.split(os.environ.get("CC", "")) or there[:1]
+    except ValueError as error:
+        raise NoCompilerError(f"CC={os.environ['CC']} is no command: {error}; mend or unset it") from None
     if not compiler:
         raise NoCompilerError(f"no C compiler was found ({', '.join(COMPILERS)}, or CC); install one, such as gcc")
-    path, said = Path(__file__).with_name(source), ""
-    with tempfile.TemporaryDirectory(prefix="hofno-", ignore_cleanup_errors=True) as folder:
-        library = Path(folder) / f"{path.stem}.so"
-        for own in OWN_PROCESSOR:
-            command = [*compiler, *OPTIONS, *own, str(path), "-o", str(library), "-lm"]
-            try:
-                subprocess.run(command, capture_output=True, check=True, text=True, stdin=subprocess.DEVNULL)
-                return ctypes.CDLL(str(library))
-            except subprocess.CalledProcessError as error:
-                said = said or next((line for line in error.stderr.splitlines() if "error" in line), "it failed")
-            except OSError as error:
-                said = said or str(error)
-    raise NoCompilerError(f"{compiler[0]} does not compile {source}: {said}")
+    try:
+        with tempfile.TemporaryDirectory(prefix="hofno-", ignore_cleanup_errors=True) as folder:
+            return _compiled(compiler, Path(__file__).with_name(source), Path(folder))
+    except OSError as error:
+        said = f"there is no folder for compiled code: {error}; name one that code may run from by TMPDIR"
+        raise NoCompilerError(said) from None
+
+
+def _compiled(compiler: list[str], source: Path, folder: Path) -> ctypes.CDLL:
+    library, said = folder / f"{source.stem}.so", ""
+    for own in OWN_PROCESSOR:
+        command = [*compiler, *OPTIONS, *own, str(source), "-o", str(library), "-lm"]
+        try:
+            subprocess.run(
+                command, capture_output=True, check=True, text=True, errors="replace", stdin=subprocess.DEVNULL
+            )
+        except subprocess.CalledProcessError as error:
+            said = said or next((line for line in error.stderr.splitlines() if "error" in line), "it failed")
+        except OSError as error:
+            said = said or str(error)
+        else:
+            return ctypes.CDLL(str(library))
+    raise NoCompilerError(f"{compiler[0]} does not compile {source.name}: {said}")

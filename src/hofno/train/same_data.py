@@ -17,7 +17,7 @@ import torch
 from hofno import storage
 from hofno.data.dataset import Dataset
 from hofno.data.ondisk import Values
-from hofno.data.stamps import changed_files
+from hofno.data.stamps import changed_sources
 from hofno.errors import DataError
 from hofno.geometry import Surface, describe_geometry
 
@@ -65,7 +65,7 @@ def are_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     if "data" not in one or "data" not in other:
         return True
     a, b = one["data"], other["data"]
-    if changed_files(a, b) or ("contents" in one and "contents" in other and one["contents"] != other["contents"]):
+    if changed_sources(a, b) or ("contents" in one and "contents" in other and one["contents"] != other["contents"]):
         return False
     return all(a.get(key) == b.get(key) for key in {*a, *b} - {*ASIDE})
 
