@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from hofno.errors import DataError, SpecError
 from hofno.problems import airfoil_flows, plasticity, press
 from hofno.problems.airfoil import Airfoil
+from hofno.problems.airfoil_flows import WindTunnel
 from hofno.problems.airfoil_mesh import airfoil, c_grid
 from hofno.problems.dies import KNOTS
 from hofno.problems.plasticity import Plasticity
@@ -21,6 +23,7 @@ from hofno.problems.shapes import die_inputs, die_targets, foil_inputs, foil_tar
 from hofno.solvers import euler_native
 from hofno.solvers.euler import Euler
 from hofno.solvers.euler_steady import Steady
+from hofno.solvers.plasticity import Blocks
 
 STREAMS = Airfoil(coarsen=5, mach=0.75, mach_range=0.1, incidence_range=3.0)
 FOIL = airfoil(torch.zeros(1, 8), 40)[0].numpy().T
@@ -30,6 +33,10 @@ def designs(count: int) -> np.ndarray:
     found = np.random.default_rng(0).uniform(-0.05, 0.05, (count, 8))
     found[:, 0] = 0
     return found
+
+
+def never(*_: Any) -> None:
+    raise AssertionError("solved")
 
 
 class TestFoils:
@@ -86,10 +93,40 @@ class TestFoils:
         with pytest.raises(DataError, match=says):
             foil_inputs(STREAMS, foils)
 
+    def test_which_foil_is_wrong_is_said(self) -> None:
+        broken, crossed = FOIL.copy(), FOIL.copy()
+        broken[3, 1] = np.nan
+        crossed[12:17, 1] -= 0.2
+        with pytest.raises(DataError, match=r"foil 1: points: 1 values are NaN"):
+            foil_inputs(STREAMS, [FOIL, broken])
+        with pytest.raises(DataError, match=r"foil 2: the sides of a foil cross or touch, at x = 0\."):
+            foil_inputs(STREAMS, [FOIL, FOIL, crossed])
+        with pytest.raises(DataError, match="foils must be numbers"):
+            foil_inputs(STREAMS, [[["a", 1]] * 20])
+
+    def test_meshes_that_fold_are_refused(self) -> None:
+        wavy = FOIL.copy()
+        wavy[1:20, 1] += 0.3 * np.abs(np.sin(40 * wavy[1:20, 0]))
+        with pytest.raises(DataError, match="the mesh around foil 1 folds"):
+            foil_inputs(STREAMS, [FOIL, wavy])
+
+    @pytest.mark.parametrize(
+        ("stream", "says"),
+        [((0.9, 0), r"mach of foil 0 is 0.9, .* 0.75 \+- 0.1"), ((0.7, 9), "degrees of foil")],
+    )
+    def test_streams_that_no_operator_has_seen(self, stream: tuple[float, float], says: str) -> None:
+        with pytest.warns(UserWarning, match=says):
+            foil_inputs(STREAMS, FOIL, *stream)
+
+    def test_devices_that_are_none(self) -> None:
+        for device in ("gpu", "meta"):
+            with pytest.raises(SpecError, match=f"device '{device}'"):
+                foil_targets(STREAMS, FOIL, device=device)
+
     def test_conditions_that_are_no_inputs_are_refused(self) -> None:
         with pytest.raises(SpecError, match=r"mach is no input .* all have 0\.8; got 0\.7"):
             foil_inputs(Airfoil(coarsen=5), FOIL, mach=0.7)
-        with pytest.raises(SpecError, match=r"degrees is no input.* incidence_range above 0"):
+        with pytest.raises(SpecError, match=r"degrees is no input.* incidence_range is above 0"):
             foil_inputs(Airfoil(coarsen=5, mach=0.7, mach_range=0.1), FOIL, degrees=1)
         with pytest.raises(DataError, match="one for each of 1 foils"):
             foil_inputs(STREAMS, FOIL, mach=[0.7, 0.8])
@@ -156,6 +193,34 @@ class TestFlowsAroundThem:
         np.testing.assert_allclose(found[:1], wanted, atol=1e-4)
         assert sizes == [1, 3, 1, 1, 1]
 
+    def test_what_is_solved_is_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """By shape and stream, in any order, also after an interruption; another solver keeps its own."""
+        wanted, solve, sizes = (
+            foil_targets(self.made, designs(4), device="cpu"),
+            airfoil_flows.solve_steady,
+            list[int](),
+        )
+
+        def two_at_a_time(flow: Euler, **options: Any) -> Steady:
+            sizes.append(len(flow.nodes))
+            return solve(flow, **options)
+
+        def stop(stage: str, done: int, total: int) -> None:
+            if done >= 2:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(airfoil_flows, "solve_steady", two_at_a_time)
+        monkeypatch.setattr(WindTunnel, "group", lambda *_: 2)
+        with pytest.raises(KeyboardInterrupt):
+            foil_targets(self.made, designs(4), device="cpu", store=tmp_path, progress=stop)
+        found = foil_targets(self.made, designs(4)[::-1], device="cpu", store=tmp_path)
+        np.testing.assert_allclose(found[::-1], wanted, rtol=0, atol=1e-4)
+        assert sizes == [2, 2]
+        foil_targets(self.made, designs(4), mach=0.55, store=tmp_path)
+        foil_targets(Airfoil(**{**dict(self.made), "tolerance": 1e-3}), designs(1), store=tmp_path)
+        assert sizes == [2, 2, 2, 2, 1]
+        assert len(list(tmp_path.iterdir())) == 2
+
 
 class TestDies:
     @pytest.mark.parametrize("aligned", [False, True])
@@ -201,6 +266,31 @@ class TestDies:
         assert inside.max() == pytest.approx(0, abs=1e-4)
         np.testing.assert_allclose(y[3], y[3, ::-1], rtol=0, atol=1e-4)
 
+    def test_blocks_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for part in (plasticity, press):
+            monkeypatch.setattr(part, "FRAMES", 3)
+        made, heights = Plasticity(coarsen=10, refine=1), [[5, 4, 2, 4, 5.0], [5, 2, 4, 5, 6.0]]
+        first = die_targets(made, heights, store=tmp_path)
+        monkeypatch.setattr(Blocks, "advance", never)
+        np.testing.assert_array_equal(die_targets(made, heights[::-1], store=tmp_path)[::-1], first)
+        with pytest.raises(AssertionError, match="solved"):
+            die_targets(made, heights, [0, 10, 20, 30, 50], store=tmp_path)
+
+    def test_dies_that_are_too_sharp(self) -> None:
+        """Between nodes 2.5 mm apart: no network sees them, and their blocks are not numbers."""
+        made, places = Plasticity(coarsen=5, refine=1), np.linspace(0, 50, 101)
+        pin, blunt = (7.6 - 7.6 * np.exp(-(((places - 23.75) / width) ** 2)) for width in (0.5, 6))
+        with pytest.raises(DataError, match=r"lowest 6\.\d mm of die 1 lie between nodes, which are 2\.5 mm apart"):
+            die_inputs(made, [blunt, pin])
+        with pytest.warns(RuntimeWarning, match=r"1 of 2 blocks are NaN.* elements of 2\.5 mm; the first is 1,"):
+            found = die_targets(made, [blunt, pin])
+        assert np.isnan(found).all((1, 2, 3, 4)).tolist() == [False, True]
+        assert np.isfinite(found[0]).all()
+
+    def test_splines_far_beyond_their_heights(self) -> None:
+        with pytest.warns(UserWarning, match=r"die 0, 0 to 7\.6 mm, reaches from .* to 37\.3 mm; give more heights"):
+            die_inputs(Plasticity(coarsen=10), [7.6, 7.6, 0, 7.6, 7.6], [0, 20, 25, 30, 50])
+
     def test_heights_at_equal_distances(self) -> None:
         """A parabola is its own spline; it touches the block where it is lowest, and one die needs no axis."""
         made = Plasticity(coarsen=5)
@@ -213,7 +303,7 @@ class TestDies:
         [
             ([1, 2, 3], None, "4 or more places"),
             ([1, 2, np.nan, 3], None, "NaN or infinite"),
-            ([1, 2, 3, 4], [0, 10, 20, 30], "increase from 0 to 50 mm; .* 0 to 30"),
+            ([1, 2, 3, 4], [0, 10, 20, 30], "increase from 0 to 50 mm; .*: 0, 10, 20, 30;"),
             ([1, 2, 3, 4], [0, 30, 20, 50], "increase"),
             ([1, 2, 3, 4], [0, 20, 50], "one for each height"),
         ],

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hofno.errors import SolverError
+from hofno.errors import SolverError, SpecError
 from hofno.problems.base import Progress, ignore_progress
+from hofno.problems.kept_samples import KeptSamples, digest_of
 from hofno.solvers import euler_native
 from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitive
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
@@ -73,6 +74,7 @@ class WindTunnel:
         streams: Tensor,
         device: str | torch.device | None = None,
         progress: Progress = ignore_progress,
+        kept: KeptSamples | None = None,
     ) -> dict[str, np.ndarray]:
         """Flows around foils of one's own, in arrays as `Flows` has them, with whether each one converged.
 
@@ -81,23 +83,30 @@ class WindTunnel:
             streams: Mach numbers and angles of attack in degrees (n, 2), float64.
             device: where to solve; None takes the GPU if there is one.
             progress: called as progress(stage, done, total), counted in flows and parts of flows.
+            kept: flows that are solved already, to which those are added that are solved now.
         """
-        chosen, count = device_for(device), len(nodes)
+        chosen, count, kept = device_for(device), len(nodes), kept or KeptSamples()
+        names = [("foil", digest_of(*given)) for given in zip(nodes.numpy(), streams.numpy(), strict=True)]
+        rows: dict[int, dict[str, np.ndarray]] = {}
+        for places, found in kept.read(names):
+            rows |= {place: {name: part[row] for name, part in found.items()} for row, place in enumerate(places)}
+        missing = [place for place in range(count) if place not in rows]
         if chosen.type == "cpu":
-            euler_native.warn_where_plain(count * nodes.shape[2] * nodes.shape[3])
-        group, parts = self.group(chosen, count), list[dict[str, Tensor]]()
-        done = 0
-        while done < count:
-            some = slice(done, min(done + group, count))
-            watch = part_done(self.tolerance, 0, some.stop - done, done, count, progress)
+            euler_native.warn_where_plain(len(missing) * nodes.shape[2] * nodes.shape[3])
+        group = self.group(chosen, len(missing)) if missing else 0
+        while some := missing[:group]:
+            watch = part_done(self.tolerance, 0, len(some), count - len(missing), count, progress)
             try:
-                parts.append(self.solve(nodes[some], streams[some], chosen, watch))
+                solved = self.solve(nodes[some], streams[some], chosen, watch)
             except torch.OutOfMemoryError:
                 group = self.fewer(group, chosen)
                 continue
-            done = some.stop
-            progress("generate", done, count)
-        return {name: torch.cat([part[name] for part in parts]).numpy() for name in parts[0]}
+            found = {name: part.numpy() for name, part in solved.items()}
+            kept.write([names[place] for place in some], found)
+            rows |= {place: {name: part[row] for name, part in found.items()} for row, place in enumerate(some)}
+            missing = missing[group:]
+            progress("generate", count - len(missing), count)
+        return {name: np.stack([rows[place][name] for place in range(count)]) for name in rows[0]}
 
     def solve(
         self,
@@ -151,7 +160,15 @@ class WindTunnel:
 
 
 def device_for(device: str | torch.device | None) -> torch.device:
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    """Where to solve: on the GPU if there is one, unless something else is asked for."""
+    has_gpu = torch.cuda.is_available()
+    try:
+        chosen = torch.device(device or ("cuda" if has_gpu else "cpu"))
+    except RuntimeError:
+        raise SpecError(f"unknown device {device!r}; use cpu or cuda") from None
+    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not has_gpu):
+        raise SpecError(f"device {str(chosen)!r} was asked for and is not usable here; use cpu, or leave it out")
+    return chosen
 
 
 def part_done(

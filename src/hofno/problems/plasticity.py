@@ -25,9 +25,9 @@ from hofno.errors import DataError
 from hofno.geometry import Grid
 from hofno.problems.base import Arrays, Progress, ignore_progress
 from hofno.problems.dies import KNOTS, SPEED, draw_die
-from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
+from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample, digest_of
 from hofno.problems.outcomes import Outcome
-from hofno.problems.press import INTERVAL, Press
+from hofno.problems.press import INTERVAL, OWN, Press
 from hofno.problems.pressed import FRAMES, HEIGHT, ORIGIN, ROOM, WIDTH, Account, Pressed
 from hofno.problems.quantities import Quantities, called
 from hofno.problems.symmetry import Channels, Symmetry, mirror
@@ -229,10 +229,11 @@ class Plasticity(KeepsSamples):
         points: np.ndarray,
         device: str | torch.device = "cpu",
         progress: Progress = ignore_progress,
+        kept: KeptSamples | None = None,
     ) -> tuple[Pressed, Account]:
         """As `simulate_samples`, under dies of one's own that touch the block: heights (p, n) at points (p,), in mm."""
-        names = [("die", number) for number in range(heights.shape[1])]
-        frames, account = self.press(points).run(heights, names, device, progress, KeptSamples())
+        names = [(OWN, digest_of(points, die)) for die in heights.T]
+        frames, account = self.press(points).run(heights, names, device, progress, kept or KeptSamples())
         return Pressed(self.profiles(heights, points), frames), account
 
     def profiles(self, heights: np.ndarray, points: np.ndarray = KNOTS) -> np.ndarray:

@@ -25,6 +25,9 @@ INTERVAL = 0.1  # ms between frames
 SHARPNESS = (0.3, 0.45, 0.6, 0.75, 1.0)
 """Largest curvatures where a die is lowest, 1/mm, of the classes that share their steps; the last one has no limit."""
 
+OWN = "die"
+"""What dies of one's own are called, in place of a split."""
+
 _GROUP = {"cpu": 8, "cuda": 512}  # samples that are solved together
 _FILLED = 8  # groups are filled up to whole vectors of the processor, in which all places are alike
 _AT_ONCE = 1000  # steps after which a group on a CPU may be put aside; half a minute of eight blocks, refine=2
@@ -127,10 +130,11 @@ class Press:
                     if pending.any():
                         look()
         if pending.any():
-            named = ", ".join(f"{split} {sample}" for split, sample in (wanted[k] for k in missing[pending][:5]))
+            names = {k: f"{split} {k if split == OWN else sample}" for k, (split, sample) in enumerate(wanted)}
+            named = ", ".join(names[k] for k in missing[pending][:5])
             raise SolverError(
                 f"{pending.sum()} blocks did not balance their energy with steps halved {_HALVINGS} times ({named}); "
-                "use another seed, or a larger coarsen"
+                "use another seed or blunter dies, or a larger coarsen"
             )
         progress("generate", count, count)
         return frames, Account(*account)

@@ -6,9 +6,12 @@ A problem draws its shapes at random; here they are given. The problem is that o
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +23,19 @@ from hofno.errors import DataError, SpecError
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.airfoil_flows import device_for
 from hofno.problems.airfoil_mesh import airfoil, grid_around, through
-from hofno.problems.base import Problem, Progress
+from hofno.problems.base import Problem, Progress, of_revision
 from hofno.problems.dies import SPEED
+from hofno.problems.kept_parts import in_turn
+from hofno.problems.kept_samples import KeptSamples
 from hofno.problems.plasticity import Plasticity
-from hofno.problems.pressed import WIDTH, inputs_of
+from hofno.problems.pressed import HEIGHT, ORIGIN, WIDTH, inputs_of
 from hofno.show import choose_show, progress_on, showing
 from hofno.solvers.die import Die
 
 _DESIGN, _LEAST_POINTS, _LARGEST_GAP, _OFF = 8, 12, 0.02, 0.01
+_UNSEEN = 1.0  # mm of the lowest part of a die that may lie between two nodes
+_INSIDE = 0.5  # mm that a die may go in between two nodes of a block; under dies of the law 0.2 at most
+_OF_SHAPES = ("tolerance", "poisson_ratio", "refine", "hourglass")  # what makes a sample, beside its shape and stream
 
 
 def foil_inputs(
@@ -58,6 +66,7 @@ def foil_targets(
     degrees: ArrayLike | None = None,
     device: str | None = None,
     progress: bool | Progress = False,
+    store: str | Path | None = None,
 ) -> np.ndarray:
     """The flows that the problem's solver finds around foils, as `predict` of `foil_inputs` gives them. (n, c, I, J)
 
@@ -67,10 +76,11 @@ def foil_targets(
         made, foils, mach, degrees: as of `foil_inputs`.
         device: where to solve; left out, on the GPU if there is one.
         progress: show a bar; or called as progress(stage, done, total), in flows.
+        store: folder to keep solved flows in as they are made, and to take those from that are there.
     """
     problem, nodes, streams = _flown(made, foils, mach, degrees)
-    with _told(progress) as tell:
-        found = problem.tunnel.around(nodes, torch.from_numpy(streams), device, tell)
+    with _told(progress) as tell, _kept(problem, store, cells=problem.cells, max_steps=problem.max_steps) as kept:
+        found = problem.tunnel.around(nodes, torch.from_numpy(streams), device, tell, kept)
     if len(failed := np.flatnonzero(~found["converged"])):
         reached = ", ".join(f"{number} ({found['residual'][number]:.0e})" for number in failed[:10])
         warnings.warn(
@@ -92,6 +102,7 @@ def _flown(
         raise SpecError(f"foils are inputs of the problem airfoil; got {type(made).__name__}; give that problem")
     wake, cells, normal = made.cells
     surfaces = _surfaces(foils, cells)
+    reaches = made.mach_range, made.incidence_range
     named = {"mach": (mach, made.mach, "mach_range"), "degrees": (degrees, 0.0, "incidence_range")}
     streams = np.empty((len(surfaces), len(named)))
     for which, (name, (value, usual, wider)) in enumerate(named.items()):
@@ -99,9 +110,20 @@ def _flown(
         if which not in made.conditions and (values != usual).any():
             raise SpecError(
                 f"{name} is no input of this problem, whose flows all have {usual:g}; got "
-                f"{values[values != usual][0]:g}; leave it out, or train on data with a {wider} above 0"
+                f"{values[values != usual][0]:g}; leave it out, or train on data whose {wider} is above 0"
             )
-    return made, grid_around(surfaces, wake, normal), streams
+        if len(beyond := np.flatnonzero(np.abs(values - usual) > reaches[which] * (1 + 1e-6))):
+            warnings.warn(
+                f"{name} of foil {beyond[0]} is {values[beyond[0]]:g}, where the problem's own are {usual:g} +- "
+                f"{reaches[which]:g}: an operator that was trained on these has not seen the like",
+                stacklevel=3,
+            )
+    nodes = grid_around(surfaces, wake, normal)
+    one, two = nodes[:, :, 1:, 1:] - nodes[:, :, :-1, :-1], nodes[:, :, :-1, 1:] - nodes[:, :, 1:, :-1]
+    area = (one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0]).flatten(1)
+    if len(folded := np.flatnonzero(area.amin(1) * area.amax(1) <= 0)):
+        raise DataError(f"the mesh around foil {folded[0]} folds; give a smoother one, or a problem of larger coarsen")
+    return made, nodes, streams
 
 
 @contextmanager
@@ -112,13 +134,33 @@ def _told(progress: bool | Progress) -> Iterator[Progress]:
         yield progress if callable(progress) else progress_on(show)
 
 
+@contextmanager
+def _kept(problem: Airfoil | Plasticity, store: str | Path | None, **more: Any) -> Iterator[KeptSamples]:
+    """Where solved samples of one's own shapes are kept: those of one solver in a folder of the store."""
+    if store is None:
+        yield KeptSamples()
+        return
+    solution = {"own": problem.name, **more} | of_revision(problem.solver_revision)
+    solution |= {name: getattr(problem, name) for name in problem.of_solver if name in _OF_SHAPES}
+    digest = hashlib.sha256(json.dumps(solution, sort_keys=True).encode()).hexdigest()[:16]
+    folder = Path(store) / f"{problem.name}-own-{digest}"
+    with in_turn(folder):
+        yield KeptSamples(folder, json.loads(json.dumps(solution)))
+
+
 def _surfaces(foils: Any, cells: int) -> Tensor:
     """Foils at the places of the mesh, (n, 2, cells + 1)."""
     several = isinstance(foils, list | tuple | np.ndarray) and len(foils) > 0 and np.ndim(foils[0]) == 2
-    whole = [np.asarray(one, dtype=float) for one in (foils if several else [foils])]
+    whole = [_numbers("foils", one) for one in (foils if several else [foils])]
     if not several and whole[0].shape[-1:] == (_DESIGN,):
         return airfoil(torch.from_numpy(_finite("designs", whole[0].reshape(-1, _DESIGN))), cells)
-    return torch.cat([through(_outline(one), cells) for one in whole])
+    found = []
+    for number, one in enumerate(whole):
+        try:
+            found.append(through(_outline(one), cells))
+        except DataError as error:
+            raise DataError(f"foil {number}: {error}" if several else str(error)) from None
+    return torch.cat(found)
 
 
 def _outline(points: np.ndarray) -> np.ndarray:
@@ -143,8 +185,12 @@ def _outline(points: np.ndarray) -> np.ndarray:
             "the points of a foil must run from its trailing edge to its nose, x falling, and back on the other side, "
             f"x rising; got x = {', '.join(f'{value:.4g}' for value in points[:4, 0])}, ..; put them in that order"
         )
-    if np.interp(0.5, x[first][::-1], y[first][::-1]) < np.interp(0.5, x[second], y[second]):
+    stations = np.linspace(0.02, 0.98, 49)
+    thick = np.interp(stations, x[first][::-1], y[first][::-1]) - np.interp(stations, x[second], y[second])
+    if (thick < 0).all():
         raise DataError("the points of a foil must begin with its upper side; got the lower one; reverse their order")
+    if (thick <= 0).any():
+        raise DataError(f"the sides of a foil cross or touch, at x = {stations[thick <= 0][0]:.2f}; mend its points")
     middle, gap = (y[0] + y[-1]) / 2, y[0] - y[-1]
     if abs(gap) > _LARGEST_GAP:
         raise DataError(
@@ -159,16 +205,23 @@ def die_inputs(made: Problem, heights: ArrayLike, places: ArrayLike | None = Non
     """What `predict` takes for dies: volumes (n, 1, I, J, 20), or frames (n 20, 2, I, J), by the problem's form.
 
     Dies are splines through their heights, as all dies of the problem, and touch the block in the first frame: they are
-    moved up or down to where they do.
+    moved up or down to where they do. A spline may go beyond its heights, by a lot where they change at once.
 
     Args:
         made: the problem of the operator's data, a Plasticity.
-        heights: (n, p), or (p,) of one die, in mm, from left to right.
+        heights: (n, p), or (p,) of one die, at 4 places or more, in mm, from left to right.
         places: where they are, (p,) in mm from 0 to 50, increasing; equally spaced if left out. Those of the problem's
             own dies are `hofno.problems.dies.KNOTS`.
     """
     problem, heights, along = _touching(made, heights, places)
     profiles = problem.profiles(heights, along)
+    unseen = profiles.min(1) - (HEIGHT + ORIGIN[1])
+    if len(narrow := np.flatnonzero(unseen > _UNSEEN)):
+        raise DataError(
+            f"the lowest {unseen[narrow[0]]:.2g} mm of die {narrow[0]} lie between nodes, which are "
+            f"{WIDTH / (problem.nodes[0] - 1):g} mm apart: no network can see them; give a blunter die, or train on a "
+            "problem of smaller coarsen"
+        )
     return inputs_of(profiles, problem.form, problem.nodes[1])
 
 
@@ -178,16 +231,30 @@ def die_targets(
     places: ArrayLike | None = None,
     device: str | None = None,
     progress: bool | Progress = False,
+    store: str | Path | None = None,
 ) -> np.ndarray:
     """The blocks that the problem's solver finds under dies, as `predict` of `die_inputs` gives them.
 
+    Blocks are solved eight at a time: one costs nearly as much. A block whose elements are too large for its die, so
+    that this goes in between their nodes, is NaN, and a warning names it.
+
     Args:
         made, heights, places: as of `die_inputs`.
-        device, progress: as of `foil_targets`, counted in blocks.
+        device, progress, store: as of `foil_targets`, for blocks.
     """
     problem, heights, along = _touching(made, heights, places)
-    with _told(progress) as tell:
-        pressed, _ = problem.simulate_dies(heights, along, device_for(device), tell)
+    with _told(progress) as tell, _kept(problem, store, coarsen=problem.coarsen) as kept:
+        pressed, account = problem.simulate_dies(heights, along, device_for(device), tell, kept)
+    if len(inside := np.flatnonzero(account.edges > _INSIDE)):
+        size = WIDTH / (problem.nodes[0] - 1) / problem.refine
+        warnings.warn(
+            f"{len(inside)} of {len(account.edges)} blocks are NaN, since their dies are too sharp for elements of "
+            f"{size:g} mm; the first is {inside[0]}, whose die went {account.edges[inside[0]]:.2g} mm in between "
+            "nodes; raise refine, or lower coarsen",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        pressed.frames[inside] = np.nan
     return pressed.arrays(problem.form).y
 
 
@@ -195,31 +262,46 @@ def _touching(made: Problem, heights: ArrayLike, places: ArrayLike | None) -> tu
     """The problem, heights (p, n) above the block of dies that touch it, and where they are, (p,)."""
     if not isinstance(made, Plasticity):
         raise SpecError(f"dies are inputs of the problem plasticity; got {type(made).__name__}; give that problem")
-    wanted = np.atleast_2d(_finite("heights", np.asarray(heights, dtype=float)))
+    wanted = np.atleast_2d(_finite("heights", _numbers("heights", heights)))
     if wanted.ndim != 2 or wanted.shape[1] < 4:
         raise DataError(f"expected heights (n, p) of dies at 4 or more places; got {wanted.shape}; give more of them")
     count = wanted.shape[1]
-    along = np.linspace(0, WIDTH, count) if places is None else _finite("places", np.asarray(places, dtype=float))
+    along = np.linspace(0, WIDTH, count) if places is None else _finite("places", _numbers("places", places))
     if along.shape != (count,) or (np.diff(along) <= 0).any() or along[0] != 0 or along[-1] != WIDTH:
         raise DataError(
             f"the places of {count} heights must increase from 0 to {WIDTH:g} mm; got shape {along.shape}"
-            + (f", {along[0]:g} to {along[-1]:g}" if along.size else "")
+            + (f": {', '.join(f'{place:g}' for place in along.ravel()[:20])}" if along.size else "")
             + "; give one for each height, the ends of the block among them"
         )
     everywhere = Die(along, wanted.T, SPEED).profiles(np.linspace(0, WIDTH, 2001))
+    beyond = np.maximum(everywhere.max(1) - wanted.max(1), wanted.min(1) - everywhere.min(1))
+    if len(wild := np.flatnonzero(beyond > np.ptp(wanted, 1))):
+        low, high = everywhere[wild[0]].min(), everywhere[wild[0]].max()
+        warnings.warn(
+            f"the spline through the heights of die {wild[0]}, {wanted[wild[0]].min():g} to {wanted[wild[0]].max():g} "
+            f"mm, reaches from {low:.3g} to {high:.3g} mm; give more heights, at distances that change slowly",
+            stacklevel=3,
+        )
     return made, wanted.T - everywhere.min(1), along
+
+
+def _numbers(name: str, values: ArrayLike) -> np.ndarray:
+    try:
+        return np.array(values, dtype=float, order="C")
+    except (TypeError, ValueError):
+        raise DataError(f"{name} must be numbers in rows of one length; got others; repair them") from None
 
 
 def _finite(name: str, values: np.ndarray) -> np.ndarray:
     if len(wrong := np.argwhere(~np.isfinite(values))):
         first = tuple(map(int, wrong[0]))
-        raise DataError(f"{name} hold {len(wrong)} values that are NaN or infinite, first at {first}; repair them")
+        raise DataError(f"{name}: {len(wrong)} values are NaN or infinite, first at {first}; repair them")
     return values
 
 
 def _one_for_each(name: str, values: ArrayLike, count: int) -> np.ndarray:
     """One number for each foil."""
-    found = _finite(name, np.asarray(values, dtype=float))
+    found = _finite(name, _numbers(name, values))
     if found.shape not in ((), (1,), (count,)):
         raise DataError(f"{name} must be one number, or one for each of {count} foils; got shape {found.shape}")
     return np.broadcast_to(found, (count,))
