@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,9 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from hofno.data.experience import SHRUNK, Experience, cells_of, distance, numbers_of, whitened
+from hofno.data.experience import (
+    LEAST_REST,
+    SHRUNK,
+    Experience,
+    Family,
+    cells_of,
+    distance,
+    numbers_of,
+    over_cells,
+    whitened,
+)
 from hofno.errors import SpecError
-from hofno.geometry import Grid
+from hofno.geometry import Grid, Mesh
 
 FACTS = (torch.tensor(1.0), torch.tensor(0.0), torch.tensor(0.0))
 """Of single samples, with weights that were not chosen, and one pass."""
@@ -119,3 +130,41 @@ def test_points_that_are_not_there_do_not_count() -> None:
     whole = numbers_of(x[..., :12], coords[..., :12], None, 0 * ones, ones, ones[:0])
     x[..., 12:], coords[..., 12:] = 1e6, -1e6
     torch.testing.assert_close(numbers_of(x, coords, inside.expand(3, 20), 0 * ones, ones, ones[:0]), whole)
+
+
+def members(count: int, seed: int = 0) -> torch.Tensor:
+    """Fields that differ in three ways, of which the last is twentieth as large as the first, on a far larger one."""
+    s = torch.linspace(0, math.pi, 40, dtype=torch.float64)
+    shapes = torch.stack([torch.sin(k * s)[:, None] * torch.cos(k * s[:20]) for k in (1, 2, 3)])
+    drawn = torch.rand(count, 3, generator=torch.Generator().manual_seed(seed)).double() * 2 - 1
+    drawn *= torch.tensor([0.02, 0.005, 0.001])
+    mesh = 20 * s[:, None] * (1 + s[:20])
+    return (mesh + torch.einsum("nk,kij->nij", drawn, shapes))[:, None]
+
+
+def family_of(x: torch.Tensor) -> Callable[[torch.Tensor], torch.Tensor]:
+    mean, deviation = x.mean().view(1), x.std().view(1)
+    cells = cells_of(Mesh(shape=tuple(x.shape[2:])))
+    family = Family.of(over_cells(x, mean, deviation, cells), 1)
+    assert family.ways.shape[1] == 3
+    return lambda other: family.distances(over_cells(other, mean, deviation, cells))
+
+
+def test_a_family_is_known_by_its_ways() -> None:
+    """Small differences of large meshes: like ones are near, farther ones and others are not."""
+    x = members(100)
+    distances, usual = family_of(x), x.mean(0)
+    along, rest = distances(members(200, seed=1)).T
+    assert along.max() < 1.8
+    assert rest.max() < 1e-6
+    assert distances(usual + 4 * (x - usual))[:, 0].median() > 3
+    bump = torch.zeros_like(usual)
+    bump[0, 15:20, 5:8] = 0.02
+    assert distances(x + bump)[:, 1].min() > 5 * LEAST_REST
+
+
+def test_inputs_that_are_all_alike_have_no_ways() -> None:
+    x = members(1).expand(30, -1, -1, -1)
+    family = Family.of(over_cells(x, x.mean().view(1), x.std().view(1), cells_of(Mesh(shape=(40, 20)))), 1)
+    assert family.ways.shape[1] == 0
+    assert family.distances(family.usual[None] + 1).isfinite().all()

@@ -16,6 +16,9 @@ from hofno.cli.expect import what_to_expect
 from hofno.data.dataset import Dataset
 from hofno.errors import CheckpointError, SpecError
 from hofno.evaluation.score import kept_bound, score
+from hofno.problems.airfoil import Airfoil
+from hofno.problems.airfoil_mesh import airfoil
+from hofno.problems.shapes import foil_inputs
 from hofno.surrogate import Surrogate
 from hofno.train.experience import gain_experience
 
@@ -150,3 +153,27 @@ def test_a_run_is_asked_as_its_operator_is(name: str) -> None:
     asked = (inspect.signature(getattr(kind, name)).parameters for kind in (hofno.Run, Surrogate))
     run, operator = ({key: (one.kind, one.default) for key, one in each.items()} for each in asked)
     assert run == operator
+
+
+def test_foils_unlike_those_of_training_are_strange(tmp_path: Path) -> None:
+    """Though most of their meshes is far from them: by how thick and cambered they are, and by what no design gives."""
+    made = Airfoil(coarsen=5)
+    designs = torch.cat([made.designs(split, 0, count) for split, count in (("train", 80), ("valid", 20))])
+    nodes = torch.from_numpy(foil_inputs(made, designs.numpy()))
+    data = hofno.from_arrays(None, nodes[:, :1], coords=nodes, split=(80, 19, 1), seed=None)
+    model = hofno.HOFNO(in_channels=2, out_channels=1, modes=(4, 4), width=4, depth=1)
+    hofno.fit(model, data, epochs=1, progress=False, out=tmp_path / "run")
+    operator = hofno.load(tmp_path / "run")
+    known = operator.experience
+    assert known is not None
+    assert known.ways.shape[1] == 7, "as many as a design has numbers"
+
+    def strange(foils: np.ndarray) -> np.ndarray:
+        return operator.strangeness(None, foil_inputs(made, foils))
+
+    assert strange(made.designs("test", 0, 20).numpy()).max() < 1.5
+    bumpy = airfoil(torch.zeros(1, 8), 120)[0].numpy().T
+    assert strange(bumpy) < 1
+    bumpy[20:40, 1] += 0.03 * np.sin(np.linspace(0, np.pi, 20))
+    assert strange(bumpy) > 2
+    assert np.median(strange(2 * made.designs("test", 0, 8).numpy())) > 1.3

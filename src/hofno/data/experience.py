@@ -5,6 +5,10 @@ another sample that is drawn as they were with probability p at least, whatever 
 nothing about other samples; whether an input is like those of training is another question, and `strangeness` answers
 it by a few numbers of each input channel: mean, deviation, extremes, and on a grid, of means over its cells, which
 hardly depend on the resolution, how much neighbours differ and how much is left in larger blocks.
+
+Most of a mesh around a body is alike for all bodies, which these numbers hardly tell apart. So of training inputs on
+meshes the principal ways are known in which they differ from their mean, over cells (`Family`): another input is as
+strange as it is far along them, or off them.
 """
 
 from __future__ import annotations
@@ -41,6 +45,50 @@ SHRUNK = 0.05
 """Part of the unit matrix in the correlation of numbers: with few samples it is not well known."""
 
 
+WAYS, FAMILY_CELLS = 16, 16
+"""In which meshes differ, at most, and cells along each axis over which they are looked at."""
+
+LEAST_WAY = 0.01
+"""Of the largest way: what is smaller is not told apart from rounding."""
+
+LEAST_REST = 0.05
+"""Of the usual difference of an input from the mean one: what lies off all ways may be as much."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the training inputs on a mesh differ from each other. All are float64 tensors."""
+
+    usual: Tensor  # (d,): the mean of them, over cells, all channels one after the other
+    units: Tensor  # (c,): usual difference from it
+    ways: Tensor  # (d, k): orthonormal, the principal ones
+    sizes: Tensor  # (k,): usual difference along them
+
+    @classmethod
+    def of(cls, seen: Tensor, channels: int) -> Family:
+        """Of the fields of training inputs (n, d) over cells."""
+        usual = seen.mean(0)
+        units = (seen - usual).unflatten(1, (channels, -1)).square().mean((0, 2)).sqrt()
+        units = torch.where(units > ALIKE, units, 1.0)
+        unit = cls._in_units(seen - usual, units)
+        _, sizes, ways = torch.linalg.svd(unit, full_matrices=False)
+        most = min(WAYS, len(seen) // 10)
+        least = (LEAST_WAY * sizes[:1]).clamp_min(ALIKE * math.sqrt(len(seen)))
+        count = int((sizes[:most] > least).sum())
+        return cls(usual, units, ways[:count].T.contiguous(), sizes[:count] / math.sqrt(len(seen)))
+
+    def distances(self, seen: Tensor) -> Tensor:
+        """How far inputs (n, d) are along the ways, and how far off them, in usual differences. (n, 2)"""
+        unit = self._in_units(seen - self.usual, self.units)
+        along = unit @ self.ways
+        rest = (unit - along @ self.ways.T).square().mean(1).sqrt()
+        return torch.stack(((along / self.sizes).square().sum(1).div(max(1, len(self.sizes))).sqrt(), rest), 1)
+
+    @staticmethod
+    def _in_units(difference: Tensor, units: Tensor) -> Tensor:
+        return (difference.unflatten(1, (len(units), -1)) / units[:, None]).flatten(1)
+
+
 @dataclass(frozen=True)
 class Experience:
     """Validation errors, and numbers of the training inputs. All are float64 tensors."""
@@ -57,6 +105,15 @@ class Experience:
     symmetric: Tensor  # (): 1 where the errors are of means over symmetries, else 0
     ratios: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     """(n,) ascending: errors over the relative spreads of their predictions; none where these have no spread"""
+    usual: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    """(d,): this and the next three are the `Family` of inputs on meshes; none elsewhere"""
+    units: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    ways: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
+    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    farthest: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    """(2,): how far validation inputs were along the ways and off them, at most"""
+    shape: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    """(axes,): points of these meshes; others are not looked at in this way, since their nodes lie elsewhere"""
 
     def blocks_of(self, samples: int) -> int:
         """How many samples an error is of; so many must be whole blocks of them."""
@@ -92,8 +149,18 @@ class Experience:
         for rows in ranges(x.shape if coords is None else (len(x), x[0].numel() + coords[0].numel())):
             places, there = (None if part is None else part[rows] for part in (coords, inside))
             numbers = numbers_of(x[rows], places, there, self.mean, self.deviation, self.cells)
-            found.append(distance(numbers, self.centre, self.whitening))
-        return torch.cat(found) / self.scores[-1].clamp_min(LEAST_UNIT)
+            ratio = distance(numbers, self.centre, self.whitening) / self.scores[-1].clamp_min(LEAST_UNIT)
+            found.append(torch.maximum(ratio, self._off_the_family(x[rows])))
+        return torch.cat(found)
+
+    def _off_the_family(self, x: Tensor) -> Tensor:
+        """How strange inputs on a mesh are by how those of training differ, (n,); 0 where that is not known."""
+        if self.shape.tolist() != list(x.shape[2:]):
+            return torch.zeros(len(x), dtype=torch.float64)
+        seen = over_cells(x, self.mean, self.deviation, self.cells)
+        family = Family(self.usual, self.units, self.ways, self.sizes)
+        least = torch.tensor([LEAST_UNIT, LEAST_REST], dtype=torch.float64)
+        return (family.distances(seen) / torch.maximum(self.farthest, least)).amax(1)
 
     def tensors(self) -> dict[str, Tensor]:
         return {item.name: getattr(self, item.name) for item in fields(self)}
@@ -156,6 +223,13 @@ def numbers_of(
         for blocks in BLOCKS:
             numbers.append(_log(_means(coarse, [blocks] * len(cells)).flatten(2).std(2, correction=0)))
     return torch.cat(numbers, 1)
+
+
+def over_cells(x: Tensor, mean: Tensor, deviation: Tensor, cells: Tensor) -> Tensor:
+    """Standardised inputs (n, c, *grid) over cells of the mesh, (n, d)."""
+    counts = [min(FAMILY_CELLS, int(count)) for count in cells]
+    flat = (x.double().flatten(2) - mean[:, None]) / deviation[:, None]
+    return _means(flat.clamp(-1e6, 1e6).unflatten(2, x.shape[2:]), counts).flatten(1)
 
 
 def _log(deviation: Tensor) -> Tensor:

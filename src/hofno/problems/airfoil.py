@@ -76,9 +76,9 @@ is 0.
 | 221 x 51 | 0.0195 | 0.0079 | 0.0099 | 0.0123 | 7e-10 | 0.497 | 9.3e-4 |
 | 441 x 101 | 0.0122 | 0.0082 | 0.0034 | not run | 3e-11 | 0.504 | 5.0e-4 |
 
-**Lift** of NACA-0012 at Mach 0.5 and 2 degrees, as a part of 2π angle / (1 - Mach²)^(1/2), which is 0.253 (theory of thin
-foils; a thickness of 12 % adds about a tenth): 0.74 on 23 x 6 nodes (`coarsen=10`), 0.96 on 45 x 11, 1.02 on 111 x 26,
-1.08 on 221 x 51 and 1.10 on 441 x 101. Flows of a coarse mesh are examples, not aerodynamics.
+**Lift** of NACA-0012 at Mach 0.5 and 2 degrees, as a part of 2π angle / (1 - Mach²)^(1/2), which is 0.253 (theory of
+thin foils; a thickness of 12 % adds about a tenth): 0.74 on 23 x 6 nodes (`coarsen=10`), 0.96 on 45 x 11, 1.02 on
+111 x 26, 1.08 on 221 x 51 and 1.10 on 441 x 101. Flows of a coarse mesh are examples, not aerodynamics.
 
 Known flaws
 - The random stream is ours: the law is the published one, the samples are not. 2490 samples remain in the original

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
 from hofno.data.dataset import Dataset, Rollout, Split
-from hofno.data.experience import Experience, cells_of, channels_of, distance, numbers_of, whitened
+from hofno.data.experience import (
+    Experience,
+    Family,
+    cells_of,
+    channels_of,
+    distance,
+    numbers_of,
+    over_cells,
+    whitened,
+)
 from hofno.data.moments import moments
 from hofno.data.ondisk import ranges
 from hofno.data.rounding import CONSTANT
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import measure
 from hofno.evaluation.spread import Spreads, has_spread
+from hofno.geometry import Mesh
 from hofno.surrogate import Surrogate
 from hofno.train.tasks import windows
 
@@ -39,6 +50,7 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
         for split in (data.train, data.valid)
     )
     centre, whitening = whitened(numbers, len(mean))
+    family = _family(data, mean, deviation, cells) if isinstance(data.grid, Mesh) else {}
     errors, ratios = _bounded(errors), torch.zeros(0).double()
     if spreads is not None:
         ratios = _bounded(errors / spreads.all())  # infinite too where both are
@@ -53,7 +65,20 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
         cells,
         **{name: torch.tensor(float(fact), dtype=torch.float64) for name, fact in facts.items()},
         ratios=ratios.sort().values,
+        **family,
     )
+
+
+def _family(data: Dataset, mean: Tensor, deviation: Tensor, cells: Tensor) -> dict[str, Tensor]:
+    """How training inputs on a mesh differ, and how far validation inputs are from them."""
+    train, valid = (
+        torch.cat([over_cells(x, mean, deviation, cells) for x, _, _ in _looked_at(split, data.rollout)])
+        for split in (data.train, data.valid)
+    )
+    family = Family.of(train, len(mean))
+    found = {item.name: getattr(family, item.name) for item in fields(family)}
+    shape = torch.tensor(data.train.parts.x.shape[2:], dtype=torch.float64)
+    return found | {"farthest": family.distances(valid).amax(0), "shape": shape}
 
 
 def _bounded(errors: Tensor) -> Tensor:
