@@ -237,8 +237,8 @@ class Surrogate:
 
         1 is the farthest that a validation input was; well above, the input is of another kind (other units, size, on
         grids smoothness too) than what the errors were measured on, and its own may be far larger. That it is small
-        proves nothing: a few numbers of each channel are looked at, and on meshes of the size of training's in which ways
-        those differed, not the fields themselves.
+        proves nothing: a few numbers of each channel are looked at, and of meshes of the size of training's how they
+        differ from those, not the fields themselves.
         """
         asked = self.asked(x, coords, mask, fixed)
         return asked.numbers(self._experienced().strangeness(asked.fields, asked.coords, asked.inside))
