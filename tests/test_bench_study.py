@@ -16,7 +16,7 @@ from hofno.bench.bars import bars, draw_studies, group_names
 from hofno.bench.study import Member, Study, different, gathered, measure, reference_of, relative, run_studies
 from hofno.bench.study_table import memory_unit, notes, study_rows
 from hofno.cli.options import find_spec
-from hofno.data.device import find_device
+from hofno.device import find_device
 from hofno.errors import SpecError
 from hofno.models.registry import parameter_counts
 from hofno.problems.registry import problem

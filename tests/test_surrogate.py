@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from hofno import FNO, HOFNO, Split, Surrogate, fit, generate, load, storage
-from hofno.data.device import find_device
 from hofno.data.normalise import ChannelNormaliser
+from hofno.device import find_device
 from hofno.errors import CheckpointError, DataError, ShapeError, SpecError
 from hofno.evaluation.metrics import UNBOUNDED
 from hofno.evaluation.score import score

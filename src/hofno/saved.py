@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from hofno import storage
 from hofno.data.dataset import Rollout
-from hofno.data.device import find_device
 from hofno.data.experience import saved_experience
 from hofno.data.normalise import saved_normaliser
+from hofno.device import find_device
 from hofno.errors import CheckpointError
 from hofno.geometry import read_geometry
 from hofno.models.registry import build, place

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Protocol
 
@@ -119,6 +120,14 @@ def progress_on(show: Show) -> Callable[[str, int, int], None]:
             begun.clear()
 
     return progress
+
+
+@contextmanager
+def telling(progress: bool | Callable[[str, int, int], None]) -> Iterator[Callable[[str, int, int], None]]:
+    """Whom to tell how far data are made: a bar if that is asked for, the caller's function, or no one."""
+    show = choose_show(progress is True)
+    with showing(show):
+        yield progress if callable(progress) else progress_on(show)
 
 
 class showing:  # noqa: N801

@@ -11,7 +11,6 @@ A spec describes one run. It may also describe a study around it: `[[compare]]` 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import itertools
 import json
 import math
@@ -26,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from hofno.checked import ONE_OR_EACH, Checked
 from hofno.errors import SpecError
 from hofno.exact import is_whole
+from hofno.storage import fingerprint
 
 LARGEST_SEED = 2**63 - 1
 
@@ -221,12 +221,6 @@ def check_seed(seed: object) -> int:
     if not is_whole(seed) or not 0 <= int(seed) <= LARGEST_SEED:
         raise SpecError(f"seed is a whole number from 0 to {LARGEST_SEED}; got {seed!r}; give such a one")
     return int(seed)
-
-
-def fingerprint(value: object) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of a plain value."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def parse(values: dict[str, Any], where: str = "the spec") -> Spec:

@@ -27,9 +27,9 @@ from torch import nn
 from hofno import fits, storage
 from hofno import spec as specs
 from hofno.data.dataset import Dataset
-from hofno.data.device import find_device
 from hofno.data.stamps import changed_sources
 from hofno.data.store import data_folder, generate, generate_again, store_folder
+from hofno.device import find_device
 from hofno.errors import CheckpointError, HofnoError, SpecError
 from hofno.evaluation.earlier import with_earlier
 from hofno.evaluation.mean import errors_of_mean

@@ -22,10 +22,10 @@ import torch
 from hofno import fits, storage
 from hofno import spec as specs
 from hofno.data.dataset import Dataset
-from hofno.data.device import find_device, gpus_to_share
 from hofno.data.files import stamps_of
 from hofno.data.stamps import changed_sources
 from hofno.data.store import generate, store_folder
+from hofno.device import find_device, gpus_to_share
 from hofno.errors import DataError, DivergedError, HofnoError, SpecError
 from hofno.problems.base import ignore_progress
 from hofno.problems.registry import problem

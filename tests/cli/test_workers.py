@@ -79,7 +79,7 @@ def test_gpus_that_processes_are_spread_over(
 ) -> None:
     import torch
 
-    from hofno.data.device import gpus_to_share
+    from hofno.device import gpus_to_share
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)

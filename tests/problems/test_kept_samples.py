@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from few_frames import few_frames
 
 import hofno
 from hofno import storage
 from hofno.data.store import data_folder, generate_again
 from hofno.errors import CheckpointError, DataError
-from hofno.problems import airfoil_flows, kept_samples, plasticity, press, problem
+from hofno.problems import airfoil_flows, kept_samples, press, problem
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.kept_samples import KeptSamples
 from hofno.problems.plasticity import Plasticity
@@ -74,8 +75,7 @@ def _brief() -> Iterator[None]:
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(airfoil_flows._GROUP, "cpu", 2)
-        for part in (plasticity, press):
-            patch.setattr(part, "FRAMES", 3)
+        few_frames(patch, 3)
         patch.setenv("HOFNO_KERNELS", "off")
         yield
     torch.set_num_threads(before)
@@ -397,8 +397,7 @@ class TestProgressOfBlocks:
     @pytest.mark.parametrize("device", ["cpu", "other"])
     def test_it_grows_with_the_steps(self, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """In threads, and where jobs run in the thread that waits for them."""
-        for part in (plasticity, press):
-            monkeypatch.setattr(part, "FRAMES", 2)
+        few_frames(monkeypatch, 2)
         monkeypatch.setattr(parallel, "PAUSE", 0.0 if device == "other" else 1e-3)
         if device == "cpu":
             two = Press.group

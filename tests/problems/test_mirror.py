@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few_frames import few_frames
 from torch import Tensor
 
 from hofno.errors import SpecError
 from hofno.geometry import Grid, Mesh, Points
-from hofno.problems import plasticity, press
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.base import Arrays, ignore_progress
 from hofno.problems.dies import KNOTS
@@ -80,8 +80,7 @@ def test_the_flow_through_a_mirrored_pipe(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize(("form", "aligned"), [("volume", False), ("frames", True)])
 def test_a_block_under_a_mirrored_die(monkeypatch: pytest.MonkeyPatch, form: str, aligned: bool) -> None:
-    for part in (plasticity, press):
-        monkeypatch.setattr(part, "FRAMES", 3)
+    few_frames(monkeypatch, 3)
     settings: dict[str, Any] = {"train": 2, "valid": 1, "test": 1, "coarsen": 10, "refine": 1}
     made = Plasticity(form=form, aligned=aligned, **settings)  # pyright: ignore[reportArgumentType]
     straight = made.generate(ignore_progress)["train"]

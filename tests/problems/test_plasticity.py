@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
+from few_frames import few_frames
 from pydantic import ValidationError
 from scipy.interpolate import CubicSpline
 
@@ -20,7 +21,6 @@ from hofno.data.normalise import ChannelNormaliser
 from hofno.errors import DataError, SolverError, SpecError
 from hofno.evaluation.score import score
 from hofno.geometry import Grid
-from hofno.problems import plasticity as module
 from hofno.problems import press
 from hofno.problems import pressed as pressed_module
 from hofno.problems.base import Arrays, ignore_progress
@@ -41,8 +41,7 @@ def small(**changes: Any) -> Plasticity:
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three frames only."""
-    for part in (module, press):
-        monkeypatch.setattr(part, "FRAMES", 3)
+    few_frames(monkeypatch, 3)
 
 
 def same(one: Arrays, other: Arrays) -> bool:

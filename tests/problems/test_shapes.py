@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from few_frames import few_frames
 
 from hofno.errors import DataError, SpecError
-from hofno.problems import airfoil_flows, plasticity, press
+from hofno.problems import airfoil_flows
 from hofno.problems.airfoil import Airfoil
 from hofno.problems.airfoil_flows import WindTunnel
 from hofno.problems.airfoil_mesh import airfoil, c_grid
@@ -228,8 +229,7 @@ class TestDies:
         self, aligned: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Wherever heights are given, dies touch the block; generated ones do so at one of more points."""
-        for part in (plasticity, press):
-            monkeypatch.setattr(part, "FRAMES", 2)
+        few_frames(monkeypatch, 2)
         volume, frames = (Plasticity(coarsen=10, refine=1, form=form, aligned=aligned) for form in ("volume", "frames"))
         wanted = volume.simulate_samples([("train", 2), ("test", 0)])[0].die
         heights = [volume.die_heights("train", 2) + 3, volume.die_heights("test", 0) - 2]
@@ -242,8 +242,7 @@ class TestDies:
     @pytest.mark.parametrize("aligned", [False, True])
     def test_blocks_are_those_that_the_problem_generates(self, aligned: bool, monkeypatch: pytest.MonkeyPatch) -> None:
         """To what the die is moved by: generated ones touch at a point given, others at one of 2001."""
-        for part in (plasticity, press):
-            monkeypatch.setattr(part, "FRAMES", 4)
+        few_frames(monkeypatch, 4)
         made = Plasticity(coarsen=10, refine=1, aligned=aligned)
         wanted = made.simulate_samples([("train", 2), ("test", 0)])[0]
         heights, told = np.stack([made.die_heights("train", 2), made.die_heights("test", 0)]), list[int]()
@@ -257,8 +256,7 @@ class TestDies:
 
     def test_a_die_at_other_places(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A parabola in the middle, which is its own spline: no node of the top is inside, and left and right alike."""
-        for part in (plasticity, press):
-            monkeypatch.setattr(part, "FRAMES", 6)
+        few_frames(monkeypatch, 6)
         made, places = Plasticity(coarsen=5, refine=1), np.linspace(0, 50, 5)
         y = die_targets(made, 0.012 * (places - 25) ** 2)[0]
         top_x, top_y = y[0, :, 0, -1] + 49.65, y[1, :, 0, -1] + 0.1
@@ -267,8 +265,7 @@ class TestDies:
         np.testing.assert_allclose(y[3], y[3, ::-1], rtol=0, atol=1e-4)
 
     def test_blocks_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        for part in (plasticity, press):
-            monkeypatch.setattr(part, "FRAMES", 3)
+        few_frames(monkeypatch, 3)
         made, heights = Plasticity(coarsen=10, refine=1), [[5, 4, 2, 4, 5.0], [5, 2, 4, 5, 6.0]]
         first = die_targets(made, heights, store=tmp_path)
         monkeypatch.setattr(Blocks, "advance", never)

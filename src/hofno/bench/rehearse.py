@@ -16,7 +16,7 @@ from torch import Tensor
 from hofno import stages
 from hofno.bench.measure import timed
 from hofno.data.dataset import Dataset, Split
-from hofno.data.device import find_device
+from hofno.device import find_device
 from hofno.geometry import Points
 from hofno.models.registry import place
 from hofno.problems.base import Problem

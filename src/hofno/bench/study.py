@@ -32,7 +32,7 @@ from hofno.bench.memory import grown, held_before, high_water_mark, two_steps
 from hofno.bench.plain import ModelShape
 from hofno.bench.rehearse import Rehearsal, epoch_of, random_split, rehearsal, same_steps
 from hofno.bench.study_table import show_studies
-from hofno.data.device import find_device
+from hofno.device import find_device
 from hofno.errors import SpecError
 from hofno.models.registry import parameter_counts
 from hofno.problems.base import Problem

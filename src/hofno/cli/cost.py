@@ -24,7 +24,8 @@ from hofno.fits import sample_shapes
 from hofno.models.registry import build, check_arguments, place
 from hofno.problems.base import Problem
 from hofno.problems.registry import problem
-from hofno.spec import Spec, fingerprint
+from hofno.spec import Spec
+from hofno.storage import fingerprint
 from hofno.train.grids import Stride, every
 from hofno.train.phases import phase_of
 

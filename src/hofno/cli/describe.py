@@ -115,7 +115,7 @@ def _show_spec(spec: Spec, time: bool) -> None:
     from hofno import fits, stages
     from hofno.bench.rehearse import epoch_of
     from hofno.cli.cost import cost_of
-    from hofno.data.device import find_device
+    from hofno.device import find_device
     from hofno.models.registry import parameter_counts, place
     from hofno.problems.registry import problem as make_problem
     from hofno.study import checked_members
@@ -241,7 +241,7 @@ def _data_sets(runs: list[Spec]) -> str:
 def _times(spec: Spec, runs: list[Spec]) -> list[list[str]]:
     """Measured steps and what follows from them; runs that differ in their seed or length alone are timed once."""
     from hofno.bench.rehearse import projected, same_steps, step_seconds
-    from hofno.data.device import find_device
+    from hofno.device import find_device
     from hofno.train.state import device_name
 
     seconds: dict[str, dict[Phase, float]] = {}

@@ -268,7 +268,7 @@ def _train_and_evaluate(read: Spec, path: Path, ranks: Ranks, *, resume: bool, t
 
 def _ranks(read: Spec) -> Ranks:
     """This process among those that train one network together; mostly it is alone."""
-    from hofno.data.device import find_device
+    from hofno.device import find_device
     from hofno.train.ranks import join
 
     return join(find_device(read.device))

@@ -44,7 +44,6 @@ LEAST_UNIT = 0.5
 SHRUNK = 0.05
 """Part of the unit matrix in the correlation of numbers: with few samples it is not well known."""
 
-
 WAYS, FAMILY_CELLS = 16, 16
 """In which meshes differ, at most, and cells along each axis over which they are looked at."""
 
@@ -53,6 +52,10 @@ LEAST_WAY = 0.01
 
 LEAST_REST = 0.05
 """Of the usual difference of an input from the mean one: what lies off all ways may be as much."""
+
+
+def _none() -> Tensor:
+    return torch.zeros(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -103,16 +106,16 @@ class Experience:
     together: Tensor  # (): how many samples an error is of
     selected: Tensor  # (): 1 where the weights were chosen by their validation error, else 0
     symmetric: Tensor  # (): 1 where the errors are of means over symmetries, else 0
-    ratios: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    ratios: Tensor = field(default_factory=_none)
     """(n,) ascending: errors over the relative spreads of their predictions; none where these have no spread"""
-    usual: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    usual: Tensor = field(default_factory=_none)
     """(d,): this and the next three are the `Family` of inputs on meshes; none elsewhere"""
-    units: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    ways: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.float64))
-    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
-    farthest: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    units: Tensor = field(default_factory=_none)
+    ways: Tensor = field(default_factory=_none)
+    sizes: Tensor = field(default_factory=_none)
+    farthest: Tensor = field(default_factory=_none)
     """(2,): how far validation inputs were along the ways and off them, at most"""
-    shape: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    shape: Tensor = field(default_factory=_none)
     """(axes,): points of these meshes; others are not looked at in this way, since their nodes lie elsewhere"""
 
     def blocks_of(self, samples: int) -> int:
@@ -204,7 +207,7 @@ def numbers_of(
 ) -> Tensor:
     """A few numbers for each channel of each input, (n, k); NaN where a grid is too coarse to have one."""
     values = channels_of(x, coords)
-    flat = ((values.flatten(2) - mean[:, None]) / deviation[:, None]).clamp(-1e6, 1e6)  # (n, c, N)
+    flat = _standardised(values, mean, deviation).flatten(2)  # (n, c, N)
     there = torch.ones_like(flat[:, :1], dtype=torch.bool) if inside is None else inside[:, None]
     share = there.double() / there.sum(2, keepdim=True)
     middle = (flat * share).sum(2)
@@ -228,8 +231,13 @@ def numbers_of(
 def over_cells(x: Tensor, mean: Tensor, deviation: Tensor, cells: Tensor) -> Tensor:
     """Standardised inputs (n, c, *grid) over cells of the mesh, (n, d)."""
     counts = [min(FAMILY_CELLS, int(count)) for count in cells]
-    flat = (x.double().flatten(2) - mean[:, None]) / deviation[:, None]
-    return _means(flat.clamp(-1e6, 1e6).unflatten(2, x.shape[2:]), counts).flatten(1)
+    return _means(_standardised(x.double(), mean, deviation), counts).flatten(1)
+
+
+def _standardised(values: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """Fields (n, c, *grid) in units of their deviation."""
+    of_channels = (-1, *[1] * (values.dim() - 2))
+    return ((values - mean.view(of_channels)) / deviation.view(of_channels)).clamp(-1e6, 1e6)
 
 
 def _log(deviation: Tensor) -> Tensor:

@@ -22,18 +22,18 @@ import torch
 
 from hofno import storage
 from hofno.data.dataset import Dataset, Split, split_of, trajectory_dataset
-from hofno.data.device import find_device
 from hofno.data.files import dataset_of_files
 from hofno.data.npy import npy_bytes, npy_on_disk, read_npy
 from hofno.data.ondisk import fits
+from hofno.device import find_device
 from hofno.errors import CheckpointError, DataError, SpecError
 from hofno.geometry import Points
 from hofno.problems.base import Arrays, Problem, Progress, ignore_progress, of_revision
 from hofno.problems.kept_samples import KeepsSamples
 from hofno.problems.registry import problem as make_problem
-from hofno.show import choose_show, progress_on, showing
+from hofno.show import telling
 from hofno.solvers.memory import arrays_on_disk, free_bytes, gibibytes
-from hofno.spec import fingerprint
+from hofno.storage import fingerprint
 from hofno.storage.files import is_stale_temporary, temporary_beside
 from hofno.versions import versions
 
@@ -69,9 +69,7 @@ def generate(
         device: where to solve: "auto", "cpu" or "cuda". Problems that take seconds on the CPU are made there.
         parameters: the parameters of the benchmark, see ``hofno show --problem``.
     """
-    show = choose_show(progress is True)
-    told = progress if callable(progress) else progress_on(show)
-    with showing(show):
+    with telling(progress) as told:
         return _made(problem, parameters, None if store is None else Path(store), told, device, again=False)
 
 
@@ -88,21 +86,16 @@ def _made(
     made = make_problem(problem, parameters)
     if made.sources:
         return dataset_of_files(made)
+    stamp = {"problem": problem, "parameters": made.parameters()} | of_revision(made.solver_revision)
     if made.rollout is not None:
         folder = None if store is None else data_folder(problem, parameters, store)
         simulated = made.simulate(progress, folder, str(find_device(device)), again)
-        stamp = {"problem": problem, "parameters": made.parameters()} | of_revision(made.solver_revision)
         return trajectory_dataset(
             simulated, made.grid_geometry, made.rollout, "generated", stamp, made.card, made.symmetry
         )
     on_disk = _too_large(made, store, again)
     where = str(find_device(device))
-    stamp = {
-        "problem": problem,
-        "parameters": made.parameters(),
-        "versions": versions(),
-        "threads": torch.get_num_threads(),
-    } | of_revision(made.solver_revision)
+    stamp |= {"versions": versions(), "threads": torch.get_num_threads()}
     if store is None:
         return _dataset(made, made.generate_on(where, progress), stamp)
     folder = data_folder(problem, parameters, store)

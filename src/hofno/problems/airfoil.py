@@ -24,9 +24,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from hofno.device import find_device
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
-from hofno.problems.airfoil_flows import Flows, WindTunnel, coefficients_of, device_for, part_done
+from hofno.problems.airfoil_flows import Flows, WindTunnel, by_place, coefficients_of, part_done
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
 from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
@@ -259,7 +260,7 @@ class Airfoil(KeepsSamples):
         """
         if split not in SPLITS or count < 1:
             raise DataError(f"expected one of the splits {', '.join(SPLITS)} and count >= 1; got {split!r} and {count}")
-        chosen = device_for(device)
+        chosen = find_device(device or "auto")
         kept = kept or KeptSamples()
         tried: dict[int, dict[str, np.ndarray]] = {}  # what came of each candidate
         done, group = 0, 0
@@ -293,8 +294,7 @@ class Airfoil(KeepsSamples):
         self, tried: dict[int, dict[str, np.ndarray]], candidates: Iterable[int], found: dict[str, np.ndarray]
     ) -> None:
         """Add what came of candidates, one row of each array for each; too many that did not converge are refused."""
-        for row, candidate in enumerate(candidates):
-            tried[candidate] = {name: array[row] for name, array in found.items()}
+        tried |= by_place(candidates, found)
         failed = len(tried) - _converged(tried)
         if failed > max(3, _MOST_FAILURES * len(tried)):
             better = "raise mach (sound is far faster than these)" if self.mach < _SLOW else "lower mach"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hofno.errors import SolverError, SpecError
+from hofno.device import find_device
+from hofno.errors import SolverError
 from hofno.problems.base import Progress, ignore_progress
 from hofno.problems.kept_samples import KeptSamples, digest_of
 from hofno.solvers import euler_native
@@ -85,11 +86,11 @@ class WindTunnel:
             progress: called as progress(stage, done, total), counted in flows and parts of flows.
             kept: flows that are solved already, to which those are added that are solved now.
         """
-        chosen, count, kept = device_for(device), len(nodes), kept or KeptSamples()
+        chosen, count, kept = find_device(device or "auto"), len(nodes), kept or KeptSamples()
         names = [("foil", digest_of(*given)) for given in zip(nodes.numpy(), streams.numpy(), strict=True)]
         rows: dict[int, dict[str, np.ndarray]] = {}
         for places, found in kept.read(names):
-            rows |= {place: {name: part[row] for name, part in found.items()} for row, place in enumerate(places)}
+            rows |= by_place(places, found)
         missing = [place for place in range(count) if place not in rows]
         if chosen.type == "cpu":
             euler_native.warn_where_plain(len(missing) * nodes.shape[2] * nodes.shape[3])
@@ -103,7 +104,7 @@ class WindTunnel:
                 continue
             found = {name: part.numpy() for name, part in solved.items()}
             kept.write([names[place] for place in some], found)
-            rows |= {place: {name: part[row] for name, part in found.items()} for row, place in enumerate(some)}
+            rows |= by_place(some, found)
             missing = missing[group:]
             progress("generate", count - len(missing), count)
         return {name: np.stack([rows[place][name] for place in range(count)]) for name in rows[0]}
@@ -159,16 +160,9 @@ class WindTunnel:
         return group // 2
 
 
-def device_for(device: str | torch.device | None) -> torch.device:
-    """Where to solve: on the GPU if there is one, unless something else is asked for."""
-    has_gpu = torch.cuda.is_available()
-    try:
-        chosen = torch.device(device or ("cuda" if has_gpu else "cpu"))
-    except RuntimeError:
-        raise SpecError(f"unknown device {device!r}; use cpu or cuda") from None
-    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cuda" and not has_gpu):
-        raise SpecError(f"device {str(chosen)!r} was asked for and is not usable here; use cpu, or leave it out")
-    return chosen
+def by_place(places: Iterable[int], arrays: Mapping[str, np.ndarray]) -> dict[int, dict[str, np.ndarray]]:
+    """The rows of arrays, each at its place."""
+    return {place: {name: array[row] for name, array in arrays.items()} for row, place in enumerate(places)}
 
 
 def part_done(

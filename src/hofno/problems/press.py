@@ -130,8 +130,8 @@ class Press:
                     if pending.any():
                         look()
         if pending.any():
-            names = {k: f"{split} {k if split == OWN else sample}" for k, (split, sample) in enumerate(wanted)}
-            named = ", ".join(names[k] for k in missing[pending][:5])
+            first = [(k, *wanted[k]) for k in missing[pending][:5]]
+            named = ", ".join(f"{split} {k if split == OWN else sample}" for k, split, sample in first)
             raise SolverError(
                 f"{pending.sum()} blocks did not balance their energy with steps halved {_HALVINGS} times ({named}); "
                 "use another seed or blunter dies, or a larger coarsen"

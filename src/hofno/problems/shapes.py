@@ -6,8 +6,6 @@ A problem draws its shapes at random; here they are given. The problem is that o
 
 from __future__ import annotations
 
-import hashlib
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +17,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from hofno.device import find_device
 from hofno.errors import DataError, SpecError
 from hofno.problems.airfoil import Airfoil
-from hofno.problems.airfoil_flows import device_for
 from hofno.problems.airfoil_mesh import airfoil, grid_around, through
 from hofno.problems.base import Problem, Progress, of_revision
 from hofno.problems.dies import SPEED
@@ -29,13 +27,14 @@ from hofno.problems.kept_parts import in_turn
 from hofno.problems.kept_samples import KeptSamples
 from hofno.problems.plasticity import Plasticity
 from hofno.problems.pressed import HEIGHT, ORIGIN, WIDTH, inputs_of
-from hofno.show import choose_show, progress_on, showing
+from hofno.show import telling
 from hofno.solvers.die import Die
+from hofno.solvers.euler import orientation
+from hofno.storage import fingerprint
 
 _DESIGN, _LEAST_POINTS, _LARGEST_GAP, _OFF = 8, 12, 0.02, 0.01
 _UNSEEN = 1.0  # mm of the lowest part of a die that may lie between two nodes
 _INSIDE = 0.5  # mm that a die may go in between two nodes of a block; under dies of the law 0.2 at most
-_OF_SHAPES = ("tolerance", "poisson_ratio", "refine", "hourglass")  # what makes a sample, beside its shape and stream
 
 
 def foil_inputs(
@@ -79,8 +78,9 @@ def foil_targets(
         store: folder to keep solved flows in as they are made, and to take those from that are there.
     """
     problem, nodes, streams = _flown(made, foils, mach, degrees)
-    with _told(progress) as tell, _kept(problem, store, cells=problem.cells, max_steps=problem.max_steps) as kept:
-        found = problem.tunnel.around(nodes, torch.from_numpy(streams), device, tell, kept)
+    chosen = find_device(device or "auto")
+    with telling(progress) as tell, _kept(problem, store, chosen, "coarsen", "tolerance", "max_steps") as kept:
+        found = problem.tunnel.around(nodes, torch.from_numpy(streams), chosen, tell, kept)
     if len(failed := np.flatnonzero(~found["converged"])):
         reached = ", ".join(f"{number} ({found['residual'][number]:.0e})" for number in failed[:10])
         warnings.warn(
@@ -119,33 +119,24 @@ def _flown(
                 stacklevel=3,
             )
     nodes = grid_around(surfaces, wake, normal)
-    one, two = nodes[:, :, 1:, 1:] - nodes[:, :, :-1, :-1], nodes[:, :, :-1, 1:] - nodes[:, :, 1:, :-1]
-    area = (one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0]).flatten(1)
-    if len(folded := np.flatnonzero(area.amin(1) * area.amax(1) <= 0)):
+    if len(folded := np.flatnonzero(orientation(nodes)[1])):
         raise DataError(f"the mesh around foil {folded[0]} folds; give a smoother one, or a problem of larger coarsen")
     return made, nodes, streams
 
 
 @contextmanager
-def _told(progress: bool | Progress) -> Iterator[Progress]:
-    """Who is told how far the work is."""
-    show = choose_show(progress is True)
-    with showing(show):
-        yield progress if callable(progress) else progress_on(show)
-
-
-@contextmanager
-def _kept(problem: Airfoil | Plasticity, store: str | Path | None, **more: Any) -> Iterator[KeptSamples]:
-    """Where solved samples of one's own shapes are kept: those of one solver in a folder of the store."""
+def _kept(
+    problem: Airfoil | Plasticity, store: str | Path | None, device: torch.device, *parameters: str
+) -> Iterator[KeptSamples]:
+    """Where solved samples of one's own shapes are kept: those of the same values of these parameters in one folder."""
     if store is None:
         yield KeptSamples()
         return
-    solution = {"own": problem.name, **more} | of_revision(problem.solver_revision)
-    solution |= {name: getattr(problem, name) for name in problem.of_solver if name in _OF_SHAPES}
-    digest = hashlib.sha256(json.dumps(solution, sort_keys=True).encode()).hexdigest()[:16]
-    folder = Path(store) / f"{problem.name}-own-{digest}"
+    solution = {"own": problem.name, **{name: getattr(problem, name) for name in parameters}}
+    solution |= of_revision(problem.solver_revision)
+    folder = Path(store) / f"{problem.name}-own-{fingerprint(solution)}"
     with in_turn(folder):
-        yield KeptSamples(folder, json.loads(json.dumps(solution)))
+        yield KeptSamples(folder, solution, str(device))
 
 
 def _surfaces(foils: Any, cells: int) -> Tensor:
@@ -243,8 +234,9 @@ def die_targets(
         device, progress, store: as of `foil_targets`, for blocks.
     """
     problem, heights, along = _touching(made, heights, places)
-    with _told(progress) as tell, _kept(problem, store, coarsen=problem.coarsen) as kept:
-        pressed, account = problem.simulate_dies(heights, along, device_for(device), tell, kept)
+    chosen, of_solver = find_device(device or "auto"), ("coarsen", "refine", "poisson_ratio", "hourglass")
+    with telling(progress) as tell, _kept(problem, store, chosen, *of_solver) as kept:
+        pressed, account = problem.simulate_dies(heights, along, chosen, tell, kept)
     if len(inside := np.flatnonzero(account.edges > _INSIDE)):
         size = WIDTH / (problem.nodes[0] - 1) / problem.refine
         warnings.warn(

@@ -104,6 +104,14 @@ def minmod(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(a > 0, torch.minimum(a, b).clamp_min(0), torch.maximum(a, b).clamp_max(0))
 
 
+def orientation(nodes: Tensor) -> tuple[Tensor, Tensor]:
+    """+1 where i, j are right-handed, -1 where left-handed, and where cells are folded. (b, 1, 1), (b,)"""
+    one, two = nodes[:, :, 1:, 1:] - nodes[:, :, :-1, :-1], nodes[:, :, :-1, 1:] - nodes[:, :, 1:, :-1]
+    area = one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0]
+    sign = torch.sign(area[:, :1, :1])
+    return sign, ~((area * sign > 0).flatten(1).all(1))
+
+
 class Euler:
     """Steady Euler flow on a batch of meshes of one shape.
 
@@ -234,11 +242,7 @@ class Euler:
 
     def _orientation(self) -> Tensor:
         """+1 where i, j are right-handed, -1 where left-handed; folded meshes are refused. (b, 1, 1, 1)"""
-        x = self.nodes
-        one, two = x[:, :, 1:, 1:] - x[:, :, :-1, :-1], x[:, :, :-1, 1:] - x[:, :, 1:, :-1]
-        area = one[:, 0] * two[:, 1] - one[:, 1] * two[:, 0]
-        sign = torch.sign(area[:, :1, :1])
-        bad = ~((area * sign > 0).flatten(1).all(1))
+        sign, bad = orientation(self.nodes)
         if bool(bad.any()):
             raise SolverError(
                 f"the mesh of sample {int(bad.nonzero()[0])} of the batch has cells that are folded, empty or not "

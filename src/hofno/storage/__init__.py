@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from hofno.storage.checkpoints import newest_checkpoint, prune_checkpoints
-from hofno.storage.files import check_writable, disk_has_room, read_json, write_bytes, write_json
+from hofno.storage.files import check_writable, disk_has_room, fingerprint, read_json, write_bytes, write_json
 from hofno.storage.folder import (
     left_by_interrupted_save,
     read_manifest,
@@ -30,6 +30,7 @@ __all__ = [
     "RunLock",
     "check_writable",
     "disk_has_room",
+    "fingerprint",
     "left_by_interrupted_save",
     "newest_checkpoint",
     "prune_checkpoints",

@@ -240,3 +240,9 @@ def _reason(error: OSError) -> str:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a JSON number")
+
+
+def fingerprint(value: object) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of a plain value: a name for what is made of it."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 import torch
@@ -45,12 +45,19 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
     errors = measure(surrogate, data.valid, spreads=spreads).rel_l2.double().cpu()
     mean, deviation = _channel_statistics(data.train, data.rollout)
     cells = cells_of(data.grid)
-    numbers, seen = (
-        torch.cat([numbers_of(*part, mean, deviation, cells) for part in _looked_at(split, data.rollout)])
-        for split in (data.train, data.valid)
-    )
+
+    def look(split: Split) -> tuple[Tensor, Tensor]:
+        """Numbers of inputs, and their fields over cells of a mesh."""
+        numbers, meshes = list[Tensor](), list[Tensor]()
+        for part in _looked_at(split, data.rollout):
+            numbers.append(numbers_of(*part, mean, deviation, cells))
+            meshes.append(over_cells(part[0], mean, deviation, cells) if on_mesh else torch.zeros(0))
+        return torch.cat(numbers), torch.cat(meshes)
+
+    on_mesh = isinstance(data.grid, Mesh)
+    (numbers, meshes), (seen, valid_meshes) = look(data.train), look(data.valid)
     centre, whitening = whitened(numbers, len(mean))
-    family = _family(data, mean, deviation, cells) if isinstance(data.grid, Mesh) else {}
+    family = _family(meshes, valid_meshes, len(mean), data.train.parts.x.shape[2:]) if on_mesh else {}
     errors, ratios = _bounded(errors), torch.zeros(0).double()
     if spreads is not None:
         ratios = _bounded(errors / spreads.all())  # infinite too where both are
@@ -69,16 +76,14 @@ def gain_experience(surrogate: Surrogate, data: Dataset, *, selected: bool) -> E
     )
 
 
-def _family(data: Dataset, mean: Tensor, deviation: Tensor, cells: Tensor) -> dict[str, Tensor]:
-    """How training inputs on a mesh differ, and how far validation inputs are from them."""
-    train, valid = (
-        torch.cat([over_cells(x, mean, deviation, cells) for x, _, _ in _looked_at(split, data.rollout)])
-        for split in (data.train, data.valid)
-    )
-    family = Family.of(train, len(mean))
+def _family(train: Tensor, valid: Tensor, channels: int, shape: Sequence[int]) -> dict[str, Tensor]:
+    """How training inputs on a mesh of this shape differ, and how far validation inputs are from them."""
+    family = Family.of(train, channels)
     found = {item.name: getattr(family, item.name) for item in fields(family)}
-    shape = torch.tensor(data.train.parts.x.shape[2:], dtype=torch.float64)
-    return found | {"farthest": family.distances(valid).amax(0), "shape": shape}
+    return found | {
+        "farthest": family.distances(valid).amax(0),
+        "shape": torch.tensor(shape, dtype=torch.float64),
+    }
 
 
 def _bounded(errors: Tensor) -> Tensor:

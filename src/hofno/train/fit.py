@@ -13,11 +13,12 @@ from torch import nn
 
 from hofno import storage
 from hofno.data.dataset import Dataset
-from hofno.data.device import find_device
+from hofno.device import find_device
 from hofno.errors import CheckpointError, SpecError
 from hofno.models.registry import MODELS
 from hofno.show import choose_show
-from hofno.spec import TrainSpec, check_seed, fingerprint
+from hofno.spec import TrainSpec, check_seed
+from hofno.storage import fingerprint
 from hofno.surrogate import Surrogate, surrogate_of
 from hofno.train.loop import Folder, Run, train
 from hofno.train.ranks import join

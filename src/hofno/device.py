@@ -9,7 +9,7 @@ import torch
 from hofno.errors import SpecError
 
 
-def find_device(name: str = "auto") -> torch.device:
+def find_device(name: str | torch.device = "auto") -> torch.device:
     """The device called `name`; "auto" is CUDA where there is one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
