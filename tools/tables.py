@@ -128,6 +128,17 @@ def all_tables() -> str:
     ways = ("seconds", "seconds_plain")
     rows = [[" x ".join(map(str, row["nodes"])), *(number(row[way]) for way in ways)] for row in made["flows"]]
     lines += [tables.markdown(["nodes of a flow", "s, compiled", "s, plain PyTorch"], rows)]
+    foils = read("checks/foils")
+    lines += [f"## {foils['title']}", "", f"{foils['device']}, commit {foils['commit']}. {foils['remark']}", ""]
+    rows = [
+        [" x ".join(map(str, row["nodes"])), *(number(row[way]) for way in ("lift", "of_thin_foil"))]
+        for row in foils["lift"]
+    ]
+    lines += [tables.markdown(["nodes", "lift", "of that of a thin foil"], rows), ""]
+    strange = foils["strangeness"]
+    rows = [[row["section"], number(row["strangeness"]), number(row["error"])] for row in strange["rows"]]
+    rows += [["test foils, largest", number(strange["test"]["largest"]), f"{number(strange['bound'])} (bound of 90 %)"]]
+    lines += [tables.markdown(["section", "strangeness", "error"], rows)]
     for degree in (3, 5):
         lines += [f"## Recipes tried on validation data, p = {degree}", ""]
         lines += [recipes(f"poisson_p{degree}", "seconds (four runs sharing the GPU)")]
