@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from hofno import generate
-from hofno.data import store
 from hofno.show import Bar, Lines, Silent, choose_show, progress_on
 
 
@@ -64,7 +63,7 @@ def test_each_stage_has_a_bar_of_its_own() -> None:
 
 def test_a_bar_ends_with_what_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     bar = Bar()
-    monkeypatch.setattr(store, "choose_show", lambda _: bar)
+    monkeypatch.setattr("hofno.show.choose_show", lambda _: bar)
     monkeypatch.setattr(bar, "advance", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         generate("poisson", progress=True, train=2, valid=1, test=1, resolution=40)
