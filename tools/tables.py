@@ -128,6 +128,17 @@ def all_tables() -> str:
     ways = ("seconds", "seconds_plain")
     rows = [[" x ".join(map(str, row["nodes"])), *(number(row[way]) for way in ways)] for row in made["flows"]]
     lines += [tables.markdown(["nodes of a flow", "s, compiled", "s, plain PyTorch"], rows)]
+    both = read("checks/devices")
+    lines += [f"## {both['title']}", "", f"{both['device']}, commit {both['commit']}. {both['remark']}", ""]
+    rows = [
+        [
+            row["problem"] + (f", refine={row['settings']['refine']}" if "refine" in row["settings"] else ""),
+            str(row["samples"]),
+            *(number(row[way], 2) for way in ("largest_rel_l2", "largest_difference")),
+        ]
+        for row in both["rows"]
+    ]
+    lines += [tables.markdown(["problem", "samples", "relative L2", "of a value"], rows), ""]
     foils = read("checks/foils")
     lines += [f"## {foils['title']}", "", f"{foils['device']}, commit {foils['commit']}. {foils['remark']}", ""]
     rows = [

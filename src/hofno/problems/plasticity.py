@@ -54,10 +54,9 @@ samples to samples (`train.augment`). Whether the law of the original files has 
 **Solver.** 200 x 60 four-node elements (`refine=2`: two for one published one each way) with one point and hourglass
 resistance, radial return, thickness that follows plastic volume, central differences with the true density (no mass
 scaling). Steps of 1e-4 to 2e-6 ms, the same for dies of one class of sharpness: 160 000 to 780 000, 410 000 on average.
-**Cost.** A step moves 320 bytes for each element (fused, float64, held in a CUDA graph): 558 us for 512 blocks on an
-H200, which makes 6.5 minutes for 987 samples; measured for a step of the same two kernels before their last rewriting,
-reckoned for a set. With `refine=1` 1060 samples took 90 s, compilation and storing included. On a CPU core 43 s for a
-sample, 5.8 with `refine=1`, 0.4 with `coarsen=5` (reckoned by 10 ns for a step of an element; without C compiler 66).
+**Cost.** On an H200 987 samples take 8 minutes, 1060 with `refine=1` 90 s, all included. A step moves 320 bytes for
+each element (fused, float64, held in a CUDA graph). On a CPU core 43 s for a sample, 5.8 with `refine=1`, 0.4 with
+`coarsen=5` (eight at a time; reckoned by 10 ns for a step of an element; without C compiler 66).
 
 | checked (*) | die A | die C |
 |---|---|---|
@@ -101,7 +100,8 @@ Known flaws
 - Where the block slides to depends on inertia: mass scaling by 4 changes displacements by 24 % (die A); it is not
   offered. A die that is lowest at its outermost inner point, one in nine, squeezes the block out sideways: its nodes
   move by 4.4 mm on average in the last frame (median; `refine=1`), and by 0.1 to 0.3 mm under the other dies.
-- Another device or version rounds differently; the number of threads and the other samples do not matter.
+- Another device or version rounds differently: eight blocks from an H200 and from a CPU are within 1e-6 mm. The number
+  of threads and the other samples do not matter.
 """
 
 _SPLITS = ("train", "valid", "test")
