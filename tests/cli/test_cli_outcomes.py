@@ -120,7 +120,7 @@ def test_predictions_have_them_too(hofno: Hofno, study: Path) -> None:
     load(folder).save(study / "saved")
     np.save(study / "fine.npy", np.repeat(x, 2, 2)[..., :9])
     told = hofno("predict", study / "saved", study / "x.npy", study / "y.npy", "--force").output
-    assert f"│ {means[0]:.4g} " in told, "a model without a run has numbers"
+    assert f" {means[0]:.4g} │" in told, "a model without a run has numbers"
     assert "±" not in told, "and no bounds of them"
     result = hofno("predict", folder, study / "fine.npy", study / "y.npy", "--force")
     assert result.exit_code == 0, (result.output, result.exception)

@@ -326,6 +326,13 @@ class TestWall:
             assert (upper.get_va(), lower.get_va()) == ("bottom", "top"), "the upper side is drawn above the other"
         assert mach.texts[0].xy[1] > 1.5 > mach.texts[1].xy[1]  # pyright: ignore[reportAttributeAccessIssue]
 
+    def test_sides_that_are_one_to_the_eye_have_no_names(self) -> None:
+        nodes = c_grid(torch.zeros(1, 8), 10, 24, 10)[0].numpy()
+        scene = Scene(targets=("Mach",), nodes=(0, 1), wall="foil")
+        for gap, named in ((0.01, 0), (0.1, 2)):
+            y = nodes[:1] + gap * np.sign(nodes[1:]) * np.sin(np.pi * nodes[:1].clip(0, 1))
+            assert len(along_wall(nodes, y, {"FNO": y}, scene).axes[0].texts) == named
+
     def test_a_coefficient_in_a_stream_whose_speed_is_an_input(self) -> None:
         """(p - 1) / (0.7 M^2), by the Mach number of the sample."""
         made = problem("airfoil", {"coarsen": 10, "mach_range": 0.1, "incidence_range": 2.0, "pressure": True})

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from hofno import __version__
-from hofno.cli import combine, describe, export, make, paper, use
+from hofno.cli import combine, describe, export, make, paper, shapes, use
 from hofno.cli.failures import OneLineErrors, one_line_warning
 from hofno.cli.plain_help import PlainCommand
 
@@ -52,6 +52,10 @@ for command, epilog in (
     (make.train, "Examples: hofno train quick/poisson --out runs/a; hofno train --resume runs/a"),
     (use.evaluate, "Examples: hofno evaluate runs/a; hofno evaluate runs/a --resolution 85 --resolution 421"),
     (use.predict, "Example: hofno predict runs/a input.npy output.npy"),
+    (
+        shapes.shapes,
+        "Example: hofno shapes runs/a rae2822.dat naca0012.dat --degrees 0 --degrees 1 --solve --out found",
+    ),
     (export.export, "Examples: hofno export runs/a model.onnx; hofno export runs/flow flow.pt2 --steps 10"),
     (
         combine.combine,

@@ -129,4 +129,4 @@ def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
 
 
 def _is_number(text: str) -> bool:
-    return text[:1].isdigit() or text in ("", "-", "\N{EN DASH}")
+    return text.removeprefix("-")[:1].isdigit() or text in ("", "-", "\N{EN DASH}")

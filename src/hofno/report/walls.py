@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SIDES = "upper side", "lower side"
+ALIKE = 0.03
+"""Sides that are nowhere farther apart than this part of what a curve spans are one to the eye, and have no names."""
 
 
 @styled
@@ -70,7 +72,10 @@ def _name_sides(axis: Axes, nodes: np.ndarray, curves: list[np.ndarray]) -> None
     sides = [side[:, side[0].argsort()] for side in (table[:, : nose + 1], table[:, nose:])]
     places = np.linspace(max(side[0, 0] for side in sides), min(side[0, -1] for side in sides), 101)[5:-5]
     found = np.array([[np.interp(places, side[0], row) for row in side[1:]] for side in sides])  # (2, 1 + curves, x)
-    upper, at = int(found[:, 0].mean(1).argmax()), int(np.abs(found[0, 1] - found[1, 1]).argmax())
+    upper, apart = int(found[:, 0].mean(1).argmax()), np.abs(found[0, 1] - found[1, 1])
+    if apart.max() < ALIKE * np.ptp(curves[0]):
+        return
+    at = int(apart.argmax())
     for name, side in zip(SIDES, (upper, 1 - upper), strict=True):
         above = bool(found[side, 1, at] > found[1 - side, 1, at])
         level = found[side, 1:, at].max() if above else found[side, 1:, at].min()
