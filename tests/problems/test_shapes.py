@@ -12,6 +12,7 @@ import pytest
 import torch
 from few_frames import few_frames
 
+from hofno import storage
 from hofno.errors import DataError, SpecError
 from hofno.problems import airfoil_flows
 from hofno.problems.airfoil import Airfoil
@@ -249,7 +250,7 @@ class TestDies:
         found = die_targets(made, heights + 2, KNOTS, progress=lambda stage, done, total: told.append(done))
         np.testing.assert_allclose(found, wanted.grid().y, rtol=0, atol=2e-3)
         assert np.abs(found[:, 2:, ..., -1]).max() > 0.3
-        assert told[-1] == 2
+        assert told[-1] == 2 * 4  # frames
         by_time = die_targets(Plasticity(coarsen=10, refine=1, form="frames"), heights, KNOTS)
         assert by_time.shape == (8, 4, 11, 4)
         np.testing.assert_array_equal(by_time[3], found[0, ..., 3])
@@ -263,6 +264,17 @@ class TestDies:
         inside = top_y - (15 - 3 * 0.5 + 0.012 * (top_x - 25) ** 2)
         assert inside.max() == pytest.approx(0, abs=1e-4)
         np.testing.assert_allclose(y[3], y[3, ::-1], rtol=0, atol=1e-4)
+
+    def test_a_full_disk_is_found_before_work(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(storage, "disk_has_room", lambda path, count: count == 0)
+        for solve in (lambda: foil_targets(STREAMS, FOIL, store=tmp_path), lambda: self.solved(store=tmp_path)):
+            with pytest.raises(DataError, match=r"own-\w+ needs .* free some space"):
+                solve()
+        assert not list(tmp_path.glob("*/part-*"))
+
+    @staticmethod
+    def solved(**options: Any) -> np.ndarray:
+        return die_targets(Plasticity(coarsen=10, refine=1), [5, 4, 2, 4, 5.0], **options)
 
     def test_blocks_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         few_frames(monkeypatch, 3)

@@ -27,7 +27,7 @@ from torch import Tensor
 from hofno.device import find_device
 from hofno.errors import DataError, SolverError
 from hofno.geometry import Mesh
-from hofno.problems.airfoil_flows import Flows, WindTunnel, by_place, coefficients_of, part_done
+from hofno.problems.airfoil_flows import BYTES_KEPT, Flows, WindTunnel, by_place, coefficients_of, part_done
 from hofno.problems.airfoil_mesh import FOIL_CELLS, NORMAL_CELLS, WAKE_CELLS, c_grid
 from hofno.problems.base import Arrays, Progress, ignore_progress, rising
 from hofno.problems.kept_samples import KeepsSamples, KeptSamples, Sample
@@ -224,7 +224,7 @@ class Airfoil(KeepsSamples):
         sizes = {"train": self.train, "valid": self.valid, "test": self.test}
         known = {name: count - len(kept.missing(_candidates(name, 0, count))) for name, count in sizes.items()}
         total, later, before, splits = sum(sizes.values()), sum(known.values()), 0, {}
-        kept.check_room(total - later, 4 * 7 * math.prod(self.grid_geometry.shape), self.memory_bytes())
+        kept.check_room(total - later, BYTES_KEPT * math.prod(self.grid_geometry.shape), self.memory_bytes())
         tell = rising(progress, total)
         for name, count in sizes.items():
             later -= known[name]

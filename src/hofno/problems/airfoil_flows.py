@@ -19,6 +19,7 @@ from hofno.solvers.euler import GAMMA, Euler, free_stream, mach_number, primitiv
 from hofno.solvers.euler_steady import bytes_per_flow, solve_steady
 from hofno.solvers.memory import free_bytes, gibibytes
 
+BYTES_KEPT = 4 * 7  # of a node in the store: its place and five fields
 _GROUP = {"cpu": 4, "cuda": 512}  # flows that are solved together
 
 
@@ -92,6 +93,7 @@ class WindTunnel:
         for places, found in kept.read(names):
             rows |= by_place(places, found)
         missing = [place for place in range(count) if place not in rows]
+        kept.check_room(len(missing), BYTES_KEPT * nodes.shape[2] * nodes.shape[3], 0)
         if chosen.type == "cpu":
             euler_native.warn_where_plain(len(missing) * nodes.shape[2] * nodes.shape[3])
         group = self.group(chosen, len(missing)) if missing else 0

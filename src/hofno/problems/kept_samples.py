@@ -86,8 +86,8 @@ class KeptSamples:
         needed = missing * bytes_each + more
         if self.folder is not None and not storage.disk_has_room(self.folder, needed):
             raise DataError(
-                f"{self.folder} and the data made of it need {gibibytes(needed)} more on their disk; free some space "
-                "or choose another"
+                f"{self.folder}{' and the data made of it need' if more else ' needs'} {gibibytes(needed)} more on the "
+                "disk; free some space or choose another"
             )
 
     def read(self, wanted: Sequence[Sample]) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:

@@ -186,14 +186,18 @@ class Plasticity(KeepsSamples):
         columns, rows = self.nodes
         return 4 * (self.train + self.valid + self.test) * (4 + self.channels[0]) * columns * rows * FRAMES
 
+    @property
+    def bytes_kept(self) -> int:
+        """Of a sample in the store."""
+        return 4 * FRAMES * 4 * math.prod(self.nodes)
+
     def generate(
         self, progress: Progress, device: str | torch.device = "cpu", kept: KeptSamples | None = None
     ) -> dict[str, Arrays]:
         """The three splits: see `Pressed.grid` for whole blocks and `Pressed.by_time` for frames."""
         kept = kept or KeptSamples()
         wanted = [(split, sample) for split in _SPLITS for sample in range(getattr(self, split))]
-        each = 4 * FRAMES * 4 * math.prod(self.nodes)
-        kept.check_room(len(kept.missing(wanted)), each, self.memory_bytes())
+        kept.check_room(len(kept.missing(wanted)), self.bytes_kept, self.memory_bytes())
         pressed, _ = self.simulate_samples(wanted, device, progress, kept)
         splits, start = {}, 0
         for split in _SPLITS:
@@ -231,9 +235,13 @@ class Plasticity(KeepsSamples):
         progress: Progress = ignore_progress,
         kept: KeptSamples | None = None,
     ) -> tuple[Pressed, Account]:
-        """As `simulate_samples`, under dies of one's own that touch the block: heights (p, n) at points (p,), in mm."""
-        names = [(OWN, digest_of(points, die)) for die in heights.T]
-        frames, account = self.press(points).run(heights, names, device, progress, kept or KeptSamples())
+        """As `simulate_samples`, under dies of one's own that touch the block: heights (p, n) at points (p,), in mm.
+
+        They may be few, so that progress is told in frames.
+        """
+        names, kept = [(OWN, digest_of(points, die)) for die in heights.T], kept or KeptSamples()
+        kept.check_room(len(kept.missing(names)), self.bytes_kept, 0)
+        frames, account = self.press(points).run(heights, names, device, progress, kept, FRAMES)
         return Pressed(self.profiles(heights, points), frames), account
 
     def profiles(self, heights: np.ndarray, points: np.ndarray = KNOTS) -> np.ndarray:

@@ -81,8 +81,12 @@ class Press:
         device: str | torch.device,
         progress: Progress,
         kept: KeptSamples,
+        told: int = 1,
     ) -> tuple[np.ndarray, Account]:
-        """Frames (n, 20, 4, I, J) under dies (p, n), which are called `wanted` among the kept and in errors."""
+        """Frames (n, 20, 4, I, J) under dies (p, n), which are called `wanted` among the kept and in errors.
+
+        Progress is told in so many parts of each block.
+        """
         count, (columns, rows) = len(wanted), self.nodes
         frames = np.empty((count, FRAMES, 4, columns, rows), np.float32)
         account = np.zeros((6, count))
@@ -91,11 +95,11 @@ class Press:
         missing = np.array(kept.missing(wanted), int)
         sharpness = np.array([class_of(heights[:, k], self.points) for k in missing])
         begun: list[_Group] = []
-        tell = rising(progress, count)
+        tell = rising(progress, told * count)
 
         def look() -> None:
             work, done = sum(group.work for group in begun), sum(group.done for group in begun)
-            tell(count - len(missing) + len(missing) * done // work)
+            tell(told * (count - len(missing)) + told * len(missing) * done // work)
 
         if torch.device(device).type == "cpu":
             warn_where_plain(
@@ -136,7 +140,7 @@ class Press:
                 f"{pending.sum()} blocks did not balance their energy with steps halved {_HALVINGS} times ({named}); "
                 "use another seed or blunter dies, or a larger coarsen"
             )
-        progress("generate", count, count)
+        progress("generate", told * count, told * count)
         return frames, Account(*account)
 
     def _pressed(self, group: _Group, device: str | torch.device) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -231,7 +231,7 @@ def die_targets(
 
     Args:
         made, heights, places: as of `die_inputs`.
-        device, progress, store: as of `foil_targets`, for blocks.
+        device, progress, store: as of `foil_targets`; progress is told in frames of blocks.
     """
     problem, heights, along = _touching(made, heights, places)
     chosen, of_solver = find_device(device or "auto"), ("coarsen", "refine", "poisson_ratio", "hourglass")
