@@ -70,6 +70,35 @@ class TestFoils:
         opened = FOIL + np.stack((0 * FOIL[:, 0], np.sign(np.arange(41)[::-1] - 20) * 0.005 * FOIL[:, 0]), 1)
         np.testing.assert_allclose(foil_inputs(STREAMS, opened), shut, rtol=0, atol=1e-6)
 
+    def test_the_other_way_round(self) -> None:
+        np.testing.assert_allclose(foil_inputs(STREAMS, FOIL[::-1]), foil_inputs(STREAMS, FOIL), rtol=0, atol=1e-7)
+
+    def test_a_chord_that_is_nearly_1_is_scaled_as_a_whole(self) -> None:
+        found = foil_inputs(STREAMS, FOIL * 1.008 + [0.001, 0])
+        np.testing.assert_allclose(found, foil_inputs(STREAMS, FOIL), rtol=0, atol=1e-6)
+
+    @pytest.mark.parametrize("points", [FOIL, airfoil(torch.zeros(1, 8), 400)[0].numpy().T])
+    def test_points_as_files_have_them(self, points: np.ndarray) -> None:
+        """Repeated, rounded so that neighbours have the same x, the nose twice, corners of a blunt trailing edge."""
+        shut, nose = foil_inputs(STREAMS, points), len(points) // 2
+        repeated = np.repeat(points, 2, 0)
+        np.testing.assert_allclose(foil_inputs(STREAMS, repeated), shut, rtol=0, atol=1e-7)
+        rounded = np.round(points, 4)
+        np.testing.assert_allclose(foil_inputs(STREAMS, rounded), shut, rtol=0, atol=5e-4)
+        two = np.concatenate((points[:nose], [[0, 2e-4], [0, -2e-4]], points[nose + 1 :]))
+        np.testing.assert_allclose(foil_inputs(STREAMS, two), shut, rtol=0, atol=1e-6)
+        corners = points + np.stack((0 * points[:, 0], np.sign(nose - np.arange(len(points))) * 1e-3 * points[:, 0]), 1)
+        closed = np.concatenate(([[1, 0.0]], corners, [[1, 0.0]]))
+        np.testing.assert_allclose(foil_inputs(STREAMS, closed), foil_inputs(STREAMS, corners), rtol=0, atol=1e-7)
+
+    def test_names_in_messages(self) -> None:
+        with pytest.raises(DataError, match=r"^mine\.dat: expected designs"):
+            foil_inputs(STREAMS, FOIL[:5], names=["mine.dat"])
+        with pytest.warns(UserWarning, match="degrees of second is 9"):
+            foil_inputs(STREAMS, [FOIL] * 2, degrees=[0, 9], names=["first", "second"])
+        with pytest.raises(DataError, match=r"must be above 0; got -0\.7"):
+            foil_inputs(STREAMS, FOIL, mach=-0.7)
+
     def test_streams_are_the_usual_ones_where_they_are_left_out(self) -> None:
         x = foil_inputs(STREAMS, FOIL, degrees=[-2.0])
         np.testing.assert_allclose(x[:, :2, 0, 0], [[0.75, -2.0]])
@@ -79,11 +108,11 @@ class TestFoils:
     @pytest.mark.parametrize(
         ("foils", "says"),
         [
-            (FOIL[::-1], "begin with its upper side"),
             (2 * FOIL, "from x = 0 to x = 1, in chords; got 0 to 2"),
             (np.roll(FOIL, 20, 0), "x falling"),
             (FOIL[20:], "x falling"),
-            (FOIL[2:], "x falling.* got x = 0.8983"),
+            (FOIL[2:], "x falling.* got x = 0.8983 at first, 0 at the nose, 1 in the end"),
+            (FOIL[[*range(10), 8, *range(10, 41)]], "x = 0.5424 and then 0.5932, on the first side"),
             (FOIL[:5], r"at least 12; got \(5, 2\)"),
             (np.zeros((3, 7)), r"got \(3, 7\)"),
             ([], r"got \(0,\)"),

@@ -286,7 +286,7 @@ def test_inputs_that_are_the_same_everywhere_are_numbers_above_the_figure() -> N
     figure = figures.fields(x, y, {"FNO": y}, scene=scene)
     assert [axis.get_title() for axis in panels_of(figure)][:2] == ["mesh of 21 x 9 nodes", "truth"]
     assert figure.get_suptitle() == "Mach number: 0.700, angle (°): -1.50"
-    assert "One test sample. Mach number: 0.700, angle (°): -1.50. Panels" in str(figure.get_label())
+    assert "One sample. Mach number: 0.700, angle (°): -1.50. Panels" in str(figure.get_label())
     unnamed = figures.fields(np.concatenate((flat, nodes[:, :1]), 1), y, {"FNO": y})
     assert [axis.get_title() for axis in panels_of(unnamed)][:2] == ["input 2", "truth"]
     assert unnamed.get_suptitle() == "input 1: 1.00"

@@ -30,9 +30,11 @@ def combine(
     """
     from hofno import stages, storage
     from hofno.cli.expect import what_was_kept
+    from hofno.evaluation.outcomes import outcomes_of
     from hofno.evaluation.score import kept_bound, score
     from hofno.evaluation.spread import spreads_of
     from hofno.models.registry import parameter_counts
+    from hofno.problems.registry import problem
     from hofno.saved import load
     from hofno.show import choose_show, progress_on
     from hofno.train.combine import combine as join
@@ -57,13 +59,15 @@ def combine(
     scores = score(operator, data.test, spreads=spreads)
     count = parameter_counts(operator.model)["real"]
     rows.append(["mean of their predictions", "", f"{float(scores.rel_l2.mean()):.6g}", f"{count:,}"])
-    bound = kept_bound(operator, scores, spreads)
+    bound, made = kept_bound(operator, scores, spreads), problem(first.data.problem, first.data.parameters)
+    outcomes = {} if made.rollout is not None else outcomes_of(operator, data, made.outcomes)
     operator.save(out)
     record: dict[str, Any] = {
         "members": [{"run": str(path), "rel_l2": error} for path, error in zip(chosen, errors, strict=True)],
         "metrics": scores.means(),
         "per_sample": {"rel_l2": scores.rel_l2.tolist()},
         **({"bound": bound} if bound else {}),
+        **({"outcomes": {name: found.record() for name, found in outcomes.items()}} if outcomes else {}),
     }
     storage.write_json(out / "evaluation.json", record)
     print_table(f"{out}: {len(data.test)} test samples", ["run", "seed", "rel_l2", "parameters"], rows)

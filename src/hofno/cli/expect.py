@@ -150,48 +150,30 @@ def predicted_outcomes_table(run: Path, operator: Surrogate, batch: Given, y: Te
     together = together if len(y) % together == 0 else 1
     few = torch.arange(together - 1, len(y), together)[:LISTED]
     places, inside = (None if part is None else part[few] for part in (batch.coords, batch.inside))
-    told = outcomes_with_bounds(run, operator, made, batch.fields[few], y[few], places, inside)
-    header, columns = ["input"], [list(map(str, few.tolist()))]
-    for name, found in told.items():
-        header.append(str(Quantity(name, made.outcomes[name].unit)))
-        columns.append([within(*pair) for pair in found])
+    x, like = batch.fields[few], torch.ones(len(few), dtype=torch.bool)
+    if operator.experience is not None:
+        like = operator.experience.strangeness(x, places, inside) <= STRANGE
+    known = bounds_of_outcomes(run)
+    header, columns, bounded = ["input"], [list(map(str, few.tolist()))], False
+    for name, values in numbers_of(made.outcomes, x, y[few]).items():
+        unit, bound = made.outcomes[name].unit, known.get(name)
+        header.append(str(Quantity(name, unit)))
+        most = ["" if bound is None or not one else f" ± {bound:.2g}" for one in like.tolist()]
+        bounded = bounded or any(most)
+        columns.append([f"{value:.4g}{error}" for value, error in zip(values.tolist(), most, strict=True)])
     title = "quantities of interest" + f", the last of each {together} frames" * (together > 1)
     title += f", the first {len(few)} of {len(y) // together}" * (len(few) < len(y) // together)
-    return title + what_bounds_say(told), header, [list(row) for row in zip(*columns, strict=True)]
+    title += f"; ±: the error that {COVERAGE:.0%} stay below, by validation samples" * bounded
+    return title, header, [list(row) for row in zip(*columns, strict=True)]
 
 
-def outcomes_with_bounds(
-    run: Path,
-    operator: Surrogate,
-    made: Problem,
-    x: Tensor,
-    y: Tensor,
-    places: Tensor | None = None,
-    inside: Tensor | None = None,
-) -> dict[str, list[tuple[float, float | None]]]:
-    """What comes of predictions y from inputs x, by name, each with its bound where that is known."""
+def bounds_of_outcomes(run: Path) -> dict[str, float]:
+    """The errors that 90 % of what comes of predictions stay below, by name, as far as the evaluation knows them."""
     from hofno import storage
 
-    file, like = run / "evaluation.json", [True] * len(x)
-    if operator.experience is not None:
-        like = (operator.experience.strangeness(x, places, inside) <= STRANGE).tolist()
-    known = storage.read_json(file).get("outcomes", {}) if file.exists() else {}
-    told: dict[str, list[tuple[float, float | None]]] = {}
-    for name, values in numbers_of(made.outcomes, x, y).items():
-        bound = known.get(name, {}).get("bound")
-        told[name] = [(value, bound if one else None) for value, one in zip(values.tolist(), like, strict=True)]
-    return told
-
-
-def within(value: float, bound: float | None) -> str:
-    """A number as tables have it, with its bound where that is known."""
-    return f"{value:.4g}" if bound is None else f"{value:.4g} ± {bound:.2g}"
-
-
-def what_bounds_say(told: Mapping[str, Sequence[tuple[float, float | None]]]) -> str:
-    """What a title has to say of bounds, where there are any."""
-    bounded = any(bound is not None for found in told.values() for _, bound in found)
-    return f"; ±: the error that {COVERAGE:.0%} stay below, by validation samples" * bounded
+    file = run / "evaluation.json"
+    found = storage.read_json(file).get("outcomes", {}) if file.exists() else {}
+    return {name: one["bound"] for name, one in found.items() if "bound" in one}
 
 
 def problem_of(run: Path, operator: Surrogate) -> Problem | None:

@@ -21,6 +21,9 @@ Settings = Annotated[
     typer.Option("--set", metavar="KEY=VALUE", help="Change a key of the spec, e.g. train.epochs=10. Repeatable."),
 ]
 
+LONG = 20
+"""Letters from which on a word may be cut in a table."""
+
 BARE_LIST = re.compile(r"\(?[-+.\de]+( *, *[-+.\de]+)+,?\)?")
 """Numbers with commas between them and no brackets around them."""
 
@@ -114,19 +117,23 @@ def load_study(name: str, settings: list[str] | None) -> Spec:
 
 
 def print_table(title: str, header: list[str], rows: list[list[str]]) -> None:
-    """A table for people; numbers to the right."""
+    """A table for people; numbers to the right, and whole also where the terminal is narrower than the table."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(title, "bold") if title else None, title_justify="left")
+    table, least = Table(title=Text(title, "bold") if title else None, title_justify="left"), 1
     for index, name in enumerate(header):
-        numbers = bool(rows) and all(_is_number(row[index]) for row in rows)
-        table.add_column(name, justify="right" if numbers else "left", overflow="fold")
+        column = [row[index] for row in rows]
+        numbers = bool(rows) and all(map(_is_number, column))
+        words = [*name.split(), *(column if numbers else (word for cell in column for word in cell.split()))]
+        width = max((min(len(word), LONG) for word in words), default=0)
+        table.add_column(name, justify="right" if numbers else "left", overflow="fold", min_width=width)
+        least += width + 3
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    Console().print(table)
+    Console(width=max(Console().width, least)).print(table, crop=False)
 
 
 def _is_number(text: str) -> bool:
-    return text.removeprefix("-")[:1].isdigit() or text in ("", "-", "\N{EN DASH}")
+    return text.removeprefix("-")[:1].isdigit() or text in ("", "-", "nan", "\N{EN DASH}")

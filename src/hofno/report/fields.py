@@ -251,7 +251,7 @@ def _in_words(rows: list[list[Panel]], scene: Scene, what: str, said: str) -> st
         told.append(panel.title if panel.kind == "place" else f"{panel.title}{name}, {what} from {low} to {high}")
     level = f" A line marks {scene.level[1]}." if scene.level is not None else ""
     alike = f" {said}." if said else ""
-    return f"One test sample.{alike} Panels: {'; '.join(told)}.{level}"
+    return f"One sample.{alike} Panels: {'; '.join(told)}.{level}"
 
 
 def _sample(batch: Any, sample: int) -> np.ndarray:
