@@ -12,22 +12,19 @@ on both machines, each into a store of its own (HOFNO_DATA), by this commit; the
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from records import write_check
 
 from hofno import storage
 from hofno.problems.kept_samples import KeptSamples, Sample
 from hofno.train.state import device_name
-from hofno.versions import versions
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "checks" / "devices.json"
 FIELDS = {"airfoil": "fields", "plasticity": "frames"}
 TOLD = ("problem", "refine", "coarsen", "mach", "tolerance", "seed")
 
@@ -60,19 +57,16 @@ def field(folder: Path, solution: dict[str, Any], wanted: list[Sample], key: str
 
 
 def main(gpu: str, of_gpu: str, of_cpu: str) -> None:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-    record = {
-        "name": "devices",
-        "title": "The same samples on a GPU and on a CPU",
-        "commit": commit.stdout.strip(),
-        "created": date.today().isoformat(),
-        "device": f"{gpu} (Triton) and {device_name(torch.device('cpu'))} (compiled C)",
-        "remark": "Largest relative L2 difference of a sample, and of a value, in the units of the solver. Flows are "
+    part = next(Path(of_gpu).glob("*-samples-*/part-*"))
+    write_check(
+        "devices",
+        "The same samples on a GPU and on a CPU",
+        f"{gpu} (Triton) and {device_name(torch.device('cpu'))} (compiled C)",
+        "Largest relative L2 difference of a sample, and of a value, in the units of the solver. Flows are "
         "converged to 1e-6 of the first residual and kept as float32.",
-        "rows": list(rows(Path(of_gpu), Path(of_cpu))),
-        "versions": versions(),
-    }
-    storage.write_json(RECORD, record)
+        versions_gpu=storage.read_manifest(part)["meta"]["versions"],
+        rows=list(rows(Path(of_gpu), Path(of_cpu))),
+    )
 
 
 if __name__ == "__main__":

@@ -8,24 +8,19 @@ Takes a minute on a core of a CPU.
 from __future__ import annotations
 
 import math
-import subprocess
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from records import write_check
 
 import hofno
-from hofno import storage
 from hofno.problems.airfoil_flows import WindTunnel
 from hofno.problems.airfoil_mesh import c_grid
 from hofno.problems.registry import problem
 from hofno.problems.shapes import foil_inputs, foil_targets
 from hofno.train.state import device_name
-from hofno.versions import versions
 
-RECORD = Path(__file__).resolve().parent.parent / "results" / "checks" / "foils.json"
 CELLS = ((5, 12, 5), (10, 24, 10), (25, 60, 25), (50, 120, 50), (100, 240, 100))
 SECTIONS = {  # largest camber, where it is, thickness
     "NACA 0012": (0.0, 0.4, 0.12),
@@ -74,22 +69,17 @@ def strangeness() -> dict[str, Any]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True)
-    record = {
-        "name": "foils",
-        "title": "Foils by mesh, and foils unlike those of training",
-        "commit": commit.stdout.strip(),
-        "created": date.today().isoformat(),
-        "device": device_name(torch.device("cpu")),
-        "remark": "Lift of NACA 0012 at Mach 0.5 and 2 degrees, and as a part of 2 pi angle / (1 - Mach^2)^(1/2). "
+    write_check(
+        "foils",
+        "Foils by mesh, and foils unlike those of training",
+        device_name(torch.device("cpu")),
+        "Lift of NACA 0012 at Mach 0.5 and 2 degrees, and as a part of 2 pi angle / (1 - Mach^2)^(1/2). "
         "Strangeness, and relative L2 errors at Mach 0.8, of a small network trained on 200 foils of the published "
         "law, every second node, one seed.",
-        "spec": {"data": DATA, "model": MODEL, "fit": FIT},
-        "lift": [lift(cells) for cells in CELLS],
-        "strangeness": strangeness(),
-        "versions": versions(),
-    }
-    storage.write_json(RECORD, record)
+        spec={"data": DATA, "model": MODEL, "fit": FIT},
+        lift=[lift(cells) for cells in CELLS],
+        strangeness=strangeness(),
+    )
 
 
 if __name__ == "__main__":

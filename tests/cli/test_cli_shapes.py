@@ -30,7 +30,18 @@ pressure = true
 train = 4
 valid = 9
 test = 2
-
+"""
+DIES = """
+[data]
+problem = "plasticity"
+form = "frames"
+coarsen = 10
+refine = 1
+train = 2
+valid = 2
+test = 1
+"""
+TRAINED = """
 [model]
 name = "hofno"
 modes = [4, 3]
@@ -42,27 +53,6 @@ order = 2
 epochs = 1
 batch_size = 4
 """
-DIES = """
-[data]
-problem = "plasticity"
-form = "frames"
-coarsen = 10
-refine = 1
-train = 2
-valid = 2
-test = 1
-
-[model]
-name = "hofno"
-modes = [4, 3]
-width = 4
-depth = 1
-order = 2
-
-[train]
-epochs = 1
-batch_size = 8
-"""
 LIFT = "lift coefficient"
 
 
@@ -73,7 +63,7 @@ def cells(result: Result) -> list[list[str]]:
 @pytest.fixture
 def foils(hofno: Hofno, folder: Path) -> Path:
     """A run on foils, and files of two of them."""
-    (folder / "foils.toml").write_text(FOILS)
+    (folder / "foils.toml").write_text(FOILS + TRAINED)
     result = hofno("train", "foils.toml", "--out", "run")
     assert result.exit_code == 0, (result.output, result.exception)
     for number, design in enumerate(np.eye(8)[[3, 5]] * 0.03):
@@ -222,7 +212,7 @@ def test_a_folder_goes_with_what_was_to_fill_it(hofno: Hofno, foils: Path, monke
 
 
 def test_dies_by_rows(hofno: Hofno, folder: Path) -> None:
-    (folder / "dies.toml").write_text(DIES)
+    (folder / "dies.toml").write_text(DIES + TRAINED)
     assert hofno("train", "dies.toml", "--out", "run").exit_code == 0
     (folder / "blunt.txt").write_text("places 0 10 20 30 40 50\n7.6 5 2 3 5 7.6\n7.6 6 4 3 5 7.6\n")
     result = hofno("shapes", "run", "blunt.txt", "--solve", "--out", "found")
@@ -245,7 +235,7 @@ def test_dies_by_rows(hofno: Hofno, folder: Path) -> None:
 
 def test_dies_of_several_files_are_solved_together(hofno: Hofno, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the same places; the form is that of whole volumes."""
-    (folder / "dies.toml").write_text(DIES.replace('"frames"', '"volume"').replace("[4, 3]", "[4, 2, 3]"))
+    (folder / "dies.toml").write_text((DIES + TRAINED).replace('"frames"', '"volume"').replace("[4, 3]", "[4, 2, 3]"))
     assert hofno("train", "dies.toml", "--out", "run").exit_code == 0
     dies = [7.6, 5, 2, 3, 5, 7.6], [7.6, 6, 4, 3, 7.6], [7.6, 4, 5, 3, 5, 7.6]
     for number, die in enumerate(dies):
@@ -278,13 +268,15 @@ def test_what_is_refused(hofno: Hofno, refused: Callable[..., str], foils: Path)
     assert "exists already" in refused("shapes", foils, "foil0.dat", "--out", foils)
     assert hofno("train", "tiny.toml", "--out", "other").exit_code == 0
     assert "airfoil and plasticity, and other is of poisson" in refused("shapes", "other", "foil0.dat")
-    still = FOILS.replace("mach_range = 0.1\nincidence_range = 2.0\n", "")
+    still = (FOILS + TRAINED).replace("mach_range = 0.1\nincidence_range = 2.0\n", "")
     (foils.parent / "still.toml").write_text(still)
     assert hofno("run", "still.toml", "--out", "study").exit_code == 0
     assert "study is no single model" in refused("shapes", "study", "foil0.dat")
     assert "it holds the runs of the study" in refused("shapes", "study/runs", "foil0.dat")
+    assert "it holds the runs of the study" in refused("predict", "study/runs", "x.npy", "y.npy")
+    assert "it holds the runs of the study" in refused("export", "study/runs", "model.pt2")
     (one,) = Path("study/runs").iterdir()
     assert "degrees is no input of this problem" in refused("shapes", one, "foil0.dat", "--degrees", "1")
-    (foils.parent / "dies.toml").write_text(DIES)
+    (foils.parent / "dies.toml").write_text(DIES + TRAINED)
     assert hofno("train", "dies.toml", "--out", "press").exit_code == 0
     assert "are for foils, and press is of plasticity" in refused("shapes", "press", "foil0.dat", "--mach", "0.7")

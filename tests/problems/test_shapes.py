@@ -96,6 +96,10 @@ class TestFoils:
             foil_inputs(STREAMS, FOIL[:5], names=["mine.dat"])
         with pytest.warns(UserWarning, match="degrees of second is 9"):
             foil_inputs(STREAMS, [FOIL] * 2, degrees=[0, 9], names=["first", "second"])
+        wavy = FOIL.copy()
+        wavy[1:20, 1] += 0.3 * np.abs(np.sin(40 * wavy[1:20, 0]))
+        with pytest.raises(DataError, match="the mesh around wavy folds"):
+            foil_inputs(STREAMS, wavy, names=["wavy"])
         with pytest.raises(DataError, match=r"must be above 0; got -0\.7"):
             foil_inputs(STREAMS, FOIL, mach=-0.7)
 
@@ -205,6 +209,8 @@ class TestFlowsAroundThem:
         with pytest.warns(RuntimeWarning, match=r"1 of 2 flows did not .* in 150 steps and are NaN; .*: 1 \(3e-01\)"):
             found = foil_targets(self.made, designs(2), progress=lambda stage, done, total: told.append(done))
         assert np.isnan(found).all((1, 2, 3)).tolist() == [False, True]
+        with pytest.warns(RuntimeWarning, match=r"residual reached: second \(3e-01\)"):
+            foil_targets(self.made, designs(2), names=["first", "second"])
         assert np.isfinite(found[0]).all()
         assert told == sorted(told)
         assert told[-1] == 2
@@ -324,6 +330,16 @@ class TestDies:
             found = die_targets(made, [blunt, pin])
         assert np.isnan(found).all((1, 2, 3, 4)).tolist() == [False, True]
         assert np.isfinite(found[0]).all()
+
+    def test_names_in_messages(self) -> None:
+        made, places, names = Plasticity(coarsen=10, refine=1), np.linspace(0, 50, 101), ["blunt.txt", "pin.txt"]
+        pin, blunt = (7.6 - 7.6 * np.exp(-(((places - 22.5) / width) ** 2)) for width in (0.5, 8))
+        with pytest.raises(DataError, match=r"mm of pin\.txt lie between nodes"):
+            die_inputs(made, [blunt, pin], names=names)
+        with pytest.warns(RuntimeWarning, match=r"the first is pin\.txt, whose die went"):
+            die_targets(made, [blunt, pin], device="cpu", names=names)
+        with pytest.warns(UserWarning, match=r"the spline through the heights of wild\.txt, 0 to 7\.6 mm"):
+            die_inputs(Plasticity(coarsen=10), [7.6, 7.6, 0, 7.6, 7.6], [0, 20, 25, 30, 50], names=["wild.txt"])
 
     def test_splines_far_beyond_their_heights(self) -> None:
         with pytest.warns(UserWarning, match=r"die 0, 0 to 7\.6 mm, reaches from .* to 37\.3 mm; give more heights"):

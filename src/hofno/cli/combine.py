@@ -30,7 +30,7 @@ def combine(
     """
     from hofno import stages, storage
     from hofno.cli.expect import what_was_kept
-    from hofno.evaluation.outcomes import outcomes_of
+    from hofno.evaluation.outcomes import Outcomes, beside_validation
     from hofno.evaluation.score import kept_bound, score
     from hofno.evaluation.spread import spreads_of
     from hofno.models.registry import parameter_counts
@@ -56,11 +56,11 @@ def combine(
         count = parameter_counts(member.model)["real"]
         rows.append([spec.label or path.name, str(spec.seed), f"{errors[-1]:.6g}", f"{count:,}"])
     spreads = spreads_of(operator)
-    scores = score(operator, data.test, spreads=spreads)
+    asked = Outcomes(problem(first.data.problem, first.data.parameters).outcomes)
+    scores = score(operator, data.test, spreads=spreads, outcomes=asked)
     count = parameter_counts(operator.model)["real"]
     rows.append(["mean of their predictions", "", f"{float(scores.rel_l2.mean()):.6g}", f"{count:,}"])
-    bound, made = kept_bound(operator, scores, spreads), problem(first.data.problem, first.data.parameters)
-    outcomes = {} if made.rollout is not None else outcomes_of(operator, data, made.outcomes)
+    bound, outcomes = kept_bound(operator, scores, spreads), beside_validation(operator, data, asked)
     operator.save(out)
     record: dict[str, Any] = {
         "members": [{"run": str(path), "rel_l2": error} for path, error in zip(chosen, errors, strict=True)],

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from hofno.errors import CheckpointError, SpecError
-from hofno.storage.runs import instead_of_a_run, runs_of_study
+from hofno.errors import SpecError
+from hofno.storage.runs import refuse_several
 
 
 def export(
@@ -50,8 +50,7 @@ def export(
         raise SpecError(f"{target} exists already; give another file, or --force to replace it")
     if shape and re.fullmatch(r"\d+(x\d+)*", shape) is None:
         raise SpecError(f"--shape is a number of points for each axis, such as 85x85; got {shape!r}")
-    if runs_of_study(run):
-        raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
+    refuse_several(run)
     asked = tuple(map(int, shape.split("x"))) if shape else None
     off = write(load(run), target, batch=batch, shape=asked, steps=steps, mask=mask)
     size = target.stat().st_size / 1e6

@@ -13,6 +13,7 @@ from torch import Tensor
 from hofno import storage
 from hofno.cli.expect import STRANGE, Table, bounds_of_outcomes
 from hofno.data.dataset import Split
+from hofno.data.faint import named
 from hofno.data.npy import npy_bytes
 from hofno.evaluation.outcomes import numbers_of
 from hofno.evaluation.score import COVERAGE
@@ -31,7 +32,6 @@ DRAWN = 6
 NUMBERS = "shapes.json"
 HEADERS = {"Mach": "Mach", "degrees": "°"}
 MARK = "*"
-NAMED = 8
 
 
 @dataclass
@@ -72,10 +72,10 @@ class Answers:
             notes.append(
                 f"no bounds of these numbers are known: {run} has none from an evaluation on validation samples"
             )
-        if any(asked.beyond):
-            notes.append(f"in streams that training had none of, so that no bound holds: {_numbered(asked.beyond)}")
-        if failed := _numbered([not np.isfinite(error) for error in errors]):
-            notes.append(f"not solved, or no number: {failed}")
+        if len(beyond := torch.tensor(asked.beyond).nonzero().flatten()):
+            notes.append(f"in streams that training had none of, so that no bound holds: # {named(beyond)}")
+        if len(failed := (~torch.tensor(errors).isfinite()).nonzero().flatten()):
+            notes.append(f"not solved, or no number: # {named(failed)}")
         outcomes = _outcomes(asked, predicted, last)
         return cls(asked, predicted, solved, outcomes, true, bounds, strange, unsure, errors, notes)
 
@@ -122,11 +122,6 @@ def _outcomes(asked: Asked, fields: np.ndarray, last: slice) -> dict[str, list[f
     x, y = torch.from_numpy(asked.inputs[last]), torch.from_numpy(np.ascontiguousarray(fields[last]))
     found = numbers_of(asked.made.outcomes, x, y)
     return {name: np.where(whole, values, np.nan).tolist() for name, values in found.items()}
-
-
-def _numbered(chosen: list[bool]) -> str:
-    which = [f"# {number}" for number, one in enumerate(chosen) if one]
-    return ", ".join(which[:NAMED]) + f" and {len(which) - NAMED} more" * (len(which) > NAMED)
 
 
 def _shown(value: float, digits: int = 4) -> str:

@@ -17,8 +17,8 @@ import typer
 from hofno.cli.options import print_table
 from hofno.cli.threads import Threads, settle_threads
 from hofno.cli.use import BATCH
-from hofno.errors import CheckpointError, SpecError
-from hofno.storage.runs import instead_of_a_run, runs_of_study
+from hofno.errors import SpecError
+from hofno.storage.runs import refuse_several
 
 if TYPE_CHECKING:
     from hofno.problems.airfoil import Airfoil
@@ -66,8 +66,7 @@ def shapes(
     from hofno.saved import load
 
     settle_threads(threads)
-    if runs_of_study(run) or (run.name == "runs" and runs_of_study(run.parent)):
-        raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
+    refuse_several(run)
     with _new_folder(out):
         operator = load(run, "auto")
         asked = _asked(run, problem_of(run, operator), files, (mach or [], degrees or []))
@@ -147,14 +146,11 @@ def _foils(made: Airfoil, files: list[Path], streams: tuple[list[float], list[fl
     told = [f"{called[which]} at Mach {speed:g} and {angle:g}°" for which, speed, angle in flown]
 
     def solve() -> np.ndarray:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*has not seen the like")  # said in a note
+        with _without(".*has not seen the like"):
             return foil_targets(made, *given, progress=True, store=store_folder(), names=told)
 
-    foil_inputs(made, outlines, names=[str(path) for path in files])  # which file is wrong
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*has not seen the like")
-        inputs = foil_inputs(made, *given, names=told)
+    with _without(".*has not seen the like"):  # a note says so of all of them
+        inputs = foil_inputs(made, *given, names=[str(files[which]) for which, _, _ in flown])
     streams_of = {"Mach": speeds, "degrees": angles}
     beyond = list(map(bool, np.any(beyond_streams(made, np.stack((speeds, angles), 1)), 1)))
     return Asked(
@@ -189,8 +185,7 @@ def _dies(made: Plasticity, files: list[Path]) -> Asked:
     def solve() -> np.ndarray:
         blocks: dict[int, np.ndarray] = {}
         for group in groups.values():
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "the spline through")  # said already
+            with _without("the spline through"):  # the inputs said so, by file
                 given = np.concatenate(group.heights), group.places
                 found = die_targets(made, *given, progress=True, store=store_folder(), names=group.names)
             blocks |= dict(zip(group.rows, np.split(found, len(group.rows)), strict=True))
@@ -198,6 +193,14 @@ def _dies(made: Plasticity, files: list[Path]) -> Asked:
 
     count = len(names)
     return Asked(made, _count(count, "die"), names, of_files, {}, [False] * count, np.concatenate(inputs), solve)
+
+
+@contextmanager
+def _without(said: str) -> Iterator[None]:
+    """Without the warnings of shapes that begin like this."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", said)
+        yield
 
 
 @dataclass

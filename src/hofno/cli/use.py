@@ -9,7 +9,7 @@ import typer
 
 from hofno.cli.options import print_table, read_settings
 from hofno.errors import CheckpointError, SpecError
-from hofno.storage.runs import instead_of_a_run, runs_of_study
+from hofno.storage.runs import refuse_several, runs_of_study
 
 if TYPE_CHECKING:
     from hofno.spec import Spec
@@ -194,8 +194,7 @@ def predict(
     for file in (target, spread):
         if file is not None and file.exists() and not force:
             raise SpecError(f"{file} exists already; give another file, or --force to replace it")
-    if runs_of_study(run):
-        raise CheckpointError(f"{run} is no single model: {instead_of_a_run(run)}")
+    refuse_several(run)
     values = read_npy(source)
     places, inside, kept = (None if file is None else read_npy(file) for file in (coords, mask, fixed))
     operator = load(run, "auto")

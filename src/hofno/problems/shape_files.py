@@ -52,7 +52,7 @@ def read_dies(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     A file with one number in each line is one die, and so is one with a place and a height in each.
     """
     lines, places = _lines(path), None
-    if lines and lines[0][1][0].rstrip(":").lower() == _PLACES:
+    if lines and _says_places(lines[0][1]):
         places = np.array(_heights(path, (lines[0][0], lines[0][1][1:])))
         del lines[0]
     rows = [_heights(path, line) for line in lines]
@@ -93,7 +93,7 @@ def _point(path: Path, line: Line) -> list[float]:
     number, words = line
     values = _floats(words)
     if values is None or len(values) != 2 or not all(map(math.isfinite, values)):
-        raise DataError(f"{path}, line {number}: expected x and y of a point; got {' '.join(words)}")
+        raise DataError(f"{path}, line {number}: expected x and y of a point; got {' '.join(words)}; mend the line")
     return values
 
 
@@ -117,13 +117,17 @@ def _heights(path: Path, line: Line) -> list[float]:
     number, words = line
     values = _floats(words)
     if values is None or not all(map(math.isfinite, values)):
-        told = words and words[0].rstrip(":").lower() == _PLACES
-        raise DataError(
-            f"{path}, line {number}: "
-            + (f"{_PLACES} stand once, before all heights" if told else "expected the heights of a die in mm")
-            + f"; got {' '.join(words) or 'nothing'}"
+        wanted = (
+            f"{_PLACES} stand once, before all heights"
+            if _says_places(words)
+            else "expected the heights of a die in mm"
         )
+        raise DataError(f"{path}, line {number}: {wanted}; got {' '.join(words) or 'nothing'}; mend the line")
     return values
+
+
+def _says_places(words: list[str]) -> bool:
+    return bool(words) and words[0].rstrip(":").lower() == _PLACES
 
 
 def _lines(path: Path) -> list[Line]:

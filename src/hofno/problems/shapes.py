@@ -112,7 +112,7 @@ def _flown(
     for which, (name, (value, usual, wider)) in enumerate(named.items()):
         streams[:, which] = values = _one_for_each(name, usual if value is None else value, len(surfaces))
         if streams[:, 0].min() <= 0:
-            raise DataError(f"a Mach number must be above 0; got {streams[:, 0].min():g}")
+            raise DataError(f"a Mach number must be above 0; got {streams[:, 0].min():g}; give another")
         if which not in made.conditions and (values != usual).any():
             raise SpecError(
                 f"{name} is no input of this problem, whose flows all have {usual:g}; got "

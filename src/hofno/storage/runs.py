@@ -7,8 +7,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from hofno.errors import CheckpointError
+
 RUNS_TOLD = 6
 """Runs of a study that are named where one of them is to be chosen, at most."""
+
+
+def refuse_several(path: Path) -> None:
+    """Refuse a study, and the folder of its runs, where one model is asked for."""
+    if runs_of_study(path) or (path.name == "runs" and runs_of_study(path.parent)):
+        raise CheckpointError(f"{path} is no single model: {instead_of_a_run(path)}")
 
 
 def instead_of_a_run(path: Path) -> str:
